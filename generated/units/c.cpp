@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 72> all{{
+  static constexpr std::array<operation_name, 74> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -73,6 +73,8 @@ std::span<const operation_name> operation_names() noexcept {
       {1101, "grouped_matmul_backward", "grouped_matmul"},
       {1102, "matmul", "grouped_matmul"},
       {1103, "matmul_backward", "grouped_matmul"},
+      {1104, "scaled_grouped_matmul", "grouped_matmul"},
+      {1105, "scaled_matmul", "grouped_matmul"},
       {1200, "fused_cross_entropy", "losses"},
       {1201, "fused_cross_entropy_backward", "losses"},
       {1202, "fused_kl_divergence", "losses"},

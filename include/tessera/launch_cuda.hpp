@@ -3,4 +3,5 @@
 
 #include <tessera/kernels/attention/sm80/direct.hpp>
 #include <tessera/kernels/attention_backward/sm80/direct.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/direct.hpp>
 #include <tessera/kernels/sparse_attention/sm80/direct.hpp>

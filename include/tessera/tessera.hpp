@@ -37,6 +37,7 @@
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/rwkv7.hpp>
+#include <tessera/scaled_matmul.hpp>
 #include <tessera/selective_scan.hpp>
 #include <tessera/sparse_attention.hpp>
 #include <tessera/unified_attention.hpp>

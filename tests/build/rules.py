@@ -231,8 +231,8 @@ FAMILIES = [
         "arguments": "grouped_matmul_kernel_args",
         "legal": ".block_m = 32",
         "broken": {
-            "cuda_type_is_floating": ".target = backend::cuda_sm80, .type = dtype::i32",
-            "sm90_type_has_16_bits": ".target = backend::cuda_sm90, .type = dtype::f32",
+            "cuda_type_is_multiplied": ".target = backend::cuda_sm80, .type = dtype::i32",
+            "sm90_type_has_few_bits": ".target = backend::cuda_sm90, .type = dtype::f32",
             "cuda_tile_is_known":
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .block_m = 96",
             "cpu_rows_take_any_type": ".type = dtype::bf16",

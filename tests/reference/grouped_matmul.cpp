@@ -11,7 +11,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <tessera/families/grouped_matmul/declaration.hpp>
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/operations.hpp>
 
 #include "../support/random.hpp"
 #include "operations.hpp"
@@ -47,9 +48,29 @@ expected_tensor expected_from(const bound_call& call, std::size_t index,
   return expected;
 }
 
+/// A call of products of elements of 8 bits, but for their scales.
+grouped_matmul_args unscaled(const scaled_matmul_args& args) {
+  return {.lhs = args.lhs,
+          .rhs = args.rhs,
+          .group_sizes = args.group_sizes,
+          .rhs_bias = args.rhs_bias,
+          .out_init = args.out_init,
+          .out = args.out,
+          .multiplier = args.multiplier,
+          .residual = args.residual};
+}
+grouped_matmul_options unscaled(const scaled_matmul_options& options) {
+  return {.transpose_rhs = true,
+          .group_offset = options.group_offset,
+          .lhs_rows = options.lhs_rows,
+          .activation = options.activation,
+          .out_scale = options.out_scale};
+}
+
 /// A call of matmul as one of groups: a matrix, and all its rows.
 struct single_matrix {
-  single_matrix(const grouped_matmul_args& all, std::int64_t entry) : args(all) {
+  single_matrix(const grouped_matmul_args& all, const code_scales& all_scales, std::int64_t entry)
+      : args(all), scales(all_scales) {
     const bool batched = all.lhs.rank == 3;
     const auto of_entry = [&](tensor_view& view, int rank) {
       if (!view.present() || !batched) return with_axis(view, rank);
@@ -58,14 +79,18 @@ struct single_matrix {
       view.extent[0] = 1;
       if (rank == 2) drop_axis(view);
     };
-    for (tensor_view* rows : {&args.lhs, &args.out_init, &args.d_out}) of_entry(*rows, 2);
-    for (tensor_view* matrix : {&args.rhs, &args.rhs_scale}) of_entry(*matrix, 3);
+    for (tensor_view* rows :
+         {&args.lhs, &args.out_init, &args.d_out, &args.multiplier, &args.residual, &scales.lhs}) {
+      of_entry(*rows, 2);
+    }
+    for (tensor_view* matrix : {&args.rhs, &args.rhs_scale, &scales.rhs}) of_entry(*matrix, 3);
     of_entry(args.rhs_bias, batched ? 3 : 2);
     size = static_cast<std::int32_t>(args.lhs.extent[0]);
     args.group_sizes = view(&size, {1});
   }
 
   grouped_matmul_args args;
+  code_scales scales;
   std::int32_t size = 0;
 
  private:
@@ -90,20 +115,24 @@ struct single_matrix {
 
 /// The sums of all matrices of a call, one behind the other.
 template <class Number, class Sums>
-std::vector<summed<Number>> all_sums(const bound_call& call, const Sums& sums_of) {
-  const auto& options = call.options_as<grouped_matmul_options>();
-  const grouped_matmul_args& args = args_of(call);
-  if (has_groups(grouped_matmul_table::op_of(call))) {
-    return sums_of(grouped_matmul_evaluation<Number>(args, options));
+std::vector<summed<Number>> all_sums(const grouped_matmul_args& args,
+                                     const grouped_matmul_options& options,
+                                     const code_scales& scales, const Sums& sums_of) {
+  if (args.group_sizes.present()) {
+    return sums_of(grouped_matmul_evaluation<Number>(args, options, scales));
   }
   std::vector<summed<Number>> all;
   const std::int64_t entries = args.lhs.rank == 3 ? args.lhs.extent[0] : 1;
   for (std::int64_t entry = 0; entry < entries; ++entry) {
-    const single_matrix matrix(args, entry);
-    const auto sums = sums_of(grouped_matmul_evaluation<Number>(matrix.args, options));
+    const single_matrix matrix(args, scales, entry);
+    const auto sums = sums_of(grouped_matmul_evaluation<Number>(matrix.args, options, matrix.scales));
     all.insert(all.end(), sums.begin(), sums.end());
   }
   return all;
+}
+template <class Number, class Sums>
+std::vector<summed<Number>> all_sums(const bound_call& call, const Sums& sums_of) {
+  return all_sums<Number>(args_of(call), call.options_as<grouped_matmul_options>(), {}, sums_of);
 }
 
 template <class Number>
@@ -133,13 +162,16 @@ expected_tensors backward(const bound_call& call) {
 }
 
 /// Rows of some local group, and matrices of groups that have rows.
-void mark_seen(const bound_call& call, seen_tensors seen) {
-  const std::vector<group_rows> rows =
-      group_rows_of(args_of(call), call.options_as<grouped_matmul_options>());
-  const auto mark = [&](std::int8_t input, const auto& is_read) {
-    const auto index = static_cast<std::size_t>(input);
+void mark_read(const bound_call& call, const std::vector<group_rows>& rows, seen_tensors seen) {
+  const auto place = [&](std::string_view name) {
+    const auto& tensors = call.form().tensors;
+    return static_cast<std::size_t>(std::ranges::find(tensors, name, &tensor_form::name) -
+                                    tensors.begin());
+  };
+  const auto mark = [&](std::string_view input, const auto& is_read) {
+    const std::size_t index = place(input);
+    if (index == call.form().tensors.size() || !call.has(index)) return;
     const tensor_view& view = call.tensors[index];
-    if (!call.has(index)) return;
     seen[index] = seen_elements(view);
     const std::int64_t inside = view.elements() / std::max<std::int64_t>(view.extent[0], 1);
     for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
@@ -154,13 +186,17 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
     const group_rows& range = rows[static_cast<std::size_t>(group)];
     return range.begin < range.end;
   };
-  const bool copies = call.has(static_cast<std::size_t>(tensor("d_out_init")));
-  mark(tensor("lhs"), row_is_read);
-  mark(tensor("d_out"), [&](std::int64_t row) { return copies || row_is_read(row); });
-  mark(tensor("rhs"), matrix_is_read);
-  mark(tensor("rhs_scale"), matrix_is_read);
-  mark(tensor("rhs_bias"), matrix_is_read);
-  mark(tensor("out_init"), [](std::int64_t) { return true; });
+  const std::size_t copied = place("d_out_init");
+  const bool copies = copied < call.form().tensors.size() && call.has(copied);
+  for (const std::string_view input : {"lhs", "lhs_scale", "multiplier", "residual"}) {
+    mark(input, row_is_read);
+  }
+  mark("d_out", [&](std::int64_t row) { return copies || row_is_read(row); });
+  for (const std::string_view input : {"rhs", "rhs_scale", "rhs_bias"}) mark(input, matrix_is_read);
+  mark("out_init", [](std::int64_t) { return true; });
+}
+void mark_seen(const bound_call& call, seen_tensors seen) {
+  mark_read(call, group_rows_of(args_of(call), call.options_as<grouped_matmul_options>()), seen);
 }
 
 /// Sizes of which some are 0; together as many rows as there are, fewer or more.
@@ -179,8 +215,8 @@ bool fill(const bound_call& call, std::size_t index, support::random_source& ran
 }
 
 /// A multiplication and an addition of every row with every weight of its group, for each result.
-void count(const bound_call& call, call_work& work) {
-  const grouped_matmul_args& args = args_of(call);
+void count_products(const grouped_matmul_args& args, const grouped_matmul_options& options,
+                    call_work& work) {
   const auto last = static_cast<std::size_t>(args.rhs.rank - 1);
   const auto columns = static_cast<double>(args.rhs.extent[last - 1] * args.rhs.extent[last]);
   const double products = args.d_rhs.present() || args.d_rhs_scale.present() ? 2 : 1;
@@ -188,13 +224,16 @@ void count(const bound_call& call, call_work& work) {
                           ? static_cast<double>(args.lhs.extent[0] * args.lhs.extent[1])
                           : static_cast<double>(args.lhs.extent[0]);
   work.flops = 2 * products * rows * columns;
-  if (!has_groups(grouped_matmul_table::op_of(call)) || args.group_sizes.data == nullptr) return;
+  if (args.group_sizes.data == nullptr) return;
   // Matrices of groups without rows are not read.
-  const std::vector<group_rows> groups =
-      group_rows_of(args, call.options_as<grouped_matmul_options>());
+  const std::vector<group_rows> groups = group_rows_of(args, options);
   const auto empty = std::ranges::count_if(
       groups, [](const group_rows& group) { return group.begin >= group.end; });
   work.bytes -= static_cast<double>(empty) * columns * static_cast<double>(size_of(args.rhs.type));
+}
+
+void count(const bound_call& call, call_work& work) {
+  count_products(args_of(call), call.options_as<grouped_matmul_options>(), work);
 }
 
 /// Columns of a result are those of its weights; columns of gradients follow from all of d_out and
@@ -220,8 +259,71 @@ constexpr std::array table{reference_named("grouped_matmul", false, true),
                            reference_named("matmul", false, false),
                            reference_named("matmul_backward", true, false)};
 
+// Elements of 8 bits with scales.
+
+const scaled_matmul_args& scaled_args_of(const bound_call& call) {
+  return *reinterpret_cast<const scaled_matmul_args*>(call.tensors);
+}
+
+template <class Number>
+expected_tensors scaled_forward(const bound_call& call) {
+  const scaled_matmul_args& args = scaled_args_of(call);
+  const auto& options = call.options_as<scaled_matmul_options>();
+  const auto sums = all_sums<Number>(unscaled(args), unscaled(options),
+                                     {args.lhs_scale, args.rhs_scale, options.scales},
+                                     [](const auto& evaluation) { return evaluation.out(); });
+  return {expected_from(call, scaled_matmul_table::tensor("out"), sums)};
+}
+
+/// Numbers of mean 0, and scales near 1.
+bool fill_scaled(const bound_call& call, std::size_t index, support::random_source& random) {
+  const tensor_view& view = call.tensors[index];
+  if (view.type == dtype::i32) return fill(call, index, random);
+  const bool is_scale = call.form().tensors[index].name.ends_with("_scale");
+  if (size_of(view.type) != 1 && !is_scale) return false;
+  const double size = view.type == dtype::i8 ? 30.0 : 1.0;
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    const double number = static_cast<double>(random.bell());
+    store(view, offset, is_scale ? random.pick({0.25, 0.5, 0.75, 1.0, 1.3}) : size * number);
+  });
+  return true;
+}
+
+void mark_scaled(const bound_call& call, seen_tensors seen) {
+  mark_read(call,
+            group_rows_of(unscaled(scaled_args_of(call)),
+                          unscaled(call.options_as<scaled_matmul_options>())),
+            seen);
+}
+
+void count_scaled(const bound_call& call, call_work& work) {
+  count_products(unscaled(scaled_args_of(call)), unscaled(call.options_as<scaled_matmul_options>()),
+                 work);
+}
+
+/// The matrix unit keeps 14 bits of sums of 128 products of f8_e4m3, where f32 has 24.
+int rounded_sums(const void* config) {
+  const auto& row = *static_cast<const grouped_matmul_config*>(config);
+  return row.type == dtype::f8_e4m3 ? 1023 : 1;
+}
+
+constexpr operation_reference scaled_named(std::string_view op, bool grouped) {
+  return {.op = op,
+          .exact = &scaled_forward<double>,
+          .as_stored = &scaled_forward<float>,
+          .fill = &fill_scaled,
+          .mark_seen = grouped ? &mark_scaled : nullptr,
+          .rounded_numbers = &rounded_sums,
+          .count = &count_scaled};
+}
+constexpr std::array scaled_table{scaled_named("scaled_grouped_matmul", true),
+                                  scaled_named("scaled_matmul", false)};
+
 }  // namespace
 
+std::span<const operation_reference> scaled_matmul_references() noexcept {
+  return scaled_table;
+}
 std::span<const operation_reference> grouped_matmul_references() noexcept {
   return table;
 }

@@ -32,6 +32,44 @@ struct summed {
   }
 };
 
+/// What an activation makes of a number, in its precision.
+template <class Number>
+Number activated(product_activation how, Number x) {
+  const Number half = 0.5, one = 1;
+  switch (how) {
+    case product_activation::none:
+      break;
+    case product_activation::relu:
+      return x < 0 ? Number{} : x;
+    case product_activation::silu:
+      return x / (one + std::exp(-x));
+    case product_activation::gelu:
+      return half * x * (one + std::erf(x * std::sqrt(half)));
+    case product_activation::gelu_tanh: {
+      const auto inner =
+          static_cast<Number>(0.7978845608028654) * (x + static_cast<Number>(0.044715) * x * x * x);
+      return half * x * (one + std::tanh(inner));
+    }
+  }
+  return x;
+}
+
+/// Scales of elements of 8 bits.
+struct code_scales {
+  tensor_view lhs{}, rhs{};  ///< absent: elements have none
+  product_scales how = product_scales::blocks;
+
+  double of_lhs(std::int64_t row, std::int64_t k) const {
+    return lhs.present() ? at(lhs, row, block(k)) : 1;
+  }
+  double of_rhs(std::int64_t group, std::int64_t n, std::int64_t k) const {
+    return at(rhs, group, how == product_scales::blocks ? n / 128 : n, block(k));
+  }
+
+ private:
+  std::int64_t block(std::int64_t k) const { return how == product_scales::blocks ? k / 128 : 0; }
+};
+
 /// Rows of each matrix of rhs.
 struct group_rows {
   std::int64_t begin = 0;
@@ -59,8 +97,11 @@ class grouped_matmul_evaluation {
  public:
   using sums = std::vector<summed<Number>>;
 
-  grouped_matmul_evaluation(const grouped_matmul_args& args, const grouped_matmul_options& options)
+  grouped_matmul_evaluation(const grouped_matmul_args& args, const grouped_matmul_options& options,
+                            const code_scales& scales = {})
       : args_(args),
+        options_(options),
+        scales_(scales),
         transposed_(options.transpose_rhs),
         rows_(group_rows_of(args, options)),
         m_(args.lhs.extent[0]),
@@ -74,14 +115,19 @@ class grouped_matmul_evaluation {
     for_each_group([&](std::int64_t group, std::int64_t row) {
       for (std::int64_t n = 0; n < n_; ++n) {
         summed<Number>& to = result[size(row * n_ + n)];
-        for (std::int64_t k = 0; k < k_; ++k)
-          to.add(number(args_.lhs, row, k) * weight(group, k, n));
+        for (std::int64_t k = 0; k < k_; ++k) to.add(row_element(row, k) * weight(group, k, n));
         if (args_.rhs_bias.present()) to.add(number(args_.rhs_bias, group, n));
       }
     });
     for (std::int64_t at = 0; args_.out_init.present() && at < m_ * n_; ++at) {
       result[size(at)].add(number(args_.out_init, at / n_, at % n_));
     }
+    for_each_group([&](std::int64_t, std::int64_t row) {
+      for (std::int64_t n = 0; n < n_; ++n) {
+        summed<Number>& to = result[size(row * n_ + n)];
+        to = completed(to, row, n);
+      }
+    });
     return result;
   }
 
@@ -141,6 +187,15 @@ class grouped_matmul_evaluation {
   }
   std::int64_t groups() const { return static_cast<std::int64_t>(rows_.size()); }
 
+  /// Errors of activations are those of what they are applied to: slopes are about 1 at most.
+  summed<Number> completed(const summed<Number>& sum, std::int64_t row, std::int64_t n) const {
+    summed<Number> done{activated(options_.activation, sum.value), sum.squares};
+    done = done.times(static_cast<Number>(options_.out_scale));
+    if (args_.multiplier.present()) done = done.times(number(args_.multiplier, row, n));
+    if (args_.residual.present()) done.add(number(args_.residual, row, n));
+    return done;
+  }
+
   template <class Visit>
   void for_each_group(const Visit& visit) const {
     for (std::int64_t group = 0; group < groups(); ++group) {
@@ -162,7 +217,11 @@ class grouped_matmul_evaluation {
     return static_cast<Number>(transposed_ ? at(args_.rhs, group, n, k)
                                            : at(args_.rhs, group, k, n));
   }
+  Number row_element(std::int64_t row, std::int64_t k) const {
+    return number(args_.lhs, row, k) * static_cast<Number>(scales_.of_lhs(row, k));
+  }
   Number scale(std::int64_t group, std::int64_t k, std::int64_t n) const {
+    if (scales_.rhs.present()) return static_cast<Number>(scales_.of_rhs(group, n, k));
     if (!args_.rhs_scale.present()) return 1;
     return static_cast<Number>(at(args_.rhs_scale, group, k / (k_ / blocks_), n));
   }
@@ -180,6 +239,8 @@ class grouped_matmul_evaluation {
   }
 
   const grouped_matmul_args& args_;
+  const grouped_matmul_options& options_;
+  code_scales scales_;
   bool transposed_;
   std::vector<group_rows> rows_;
   std::int64_t m_, k_, n_;

@@ -146,6 +146,7 @@ std::span<const operation_reference> sparse_attention_references() noexcept;
 std::span<const operation_reference> losses_references() noexcept;
 std::span<const operation_reference> native_sparse_references() noexcept;
 std::span<const operation_reference> grouped_matmul_references() noexcept;
+std::span<const operation_reference> scaled_matmul_references() noexcept;
 
 /// True for lengths of sequences whose keys lie in pages.
 inline bool says_how_pages_are_used(const signature& form, std::size_t tensor) {

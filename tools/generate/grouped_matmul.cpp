@@ -1,7 +1,9 @@
 // Grouped matrix products: from axes to rows.
 #include "axes/grouped_matmul.hpp"
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -19,7 +21,8 @@ namespace {
 struct grouped_matmul_description {
   using config_type = grouped_matmul_config;
   using runtime_family = tessera::grouped_matmul_family;
-  using problems = std::tuple<grouped_matmul_problem>;
+  using problems = std::tuple<grouped_matmul_problem, scaled_matmul_problem>;
+  static constexpr std::array<std::string_view, 2> api_headers{"grouped_matmul", "scaled_matmul"};
 
   static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }
   static constexpr std::tuple axes{
@@ -46,9 +49,9 @@ family grouped_matmul_family() {
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/grouped_matmul/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/grouped_matmul/sm90/launch.hpp"}},
-      .limits = {.rows = 12,
-                 .seconds = 240,
-                 .bytes = 12 << 20,
+      .limits = {.rows = 20,
+                 .seconds = 330,
+                 .bytes = 14 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};
   return family;

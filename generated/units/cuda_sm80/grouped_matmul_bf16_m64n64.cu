@@ -3,11 +3,17 @@
 
 namespace tessera {
 namespace rows {
+struct grouped_matmul_cuda_sm80_bf16_64x64x512 {
+  static constexpr grouped_matmul_config config{backend::cuda_sm80, dtype::bf16, 64, 64, 512};
+};
 struct grouped_matmul_cuda_sm80_bf16_64x64x64 {
   static constexpr grouped_matmul_config config{backend::cuda_sm80, dtype::bf16, 64, 64, 64};
 };
 }  // namespace rows
 
+template std::size_t kernels::grouped_matmul::sm80::workspace_bytes<rows::grouped_matmul_cuda_sm80_bf16_64x64x512>(const grouped_matmul_kernel_args&, int);
+template status kernels::grouped_matmul::sm80::launch<rows::grouped_matmul_cuda_sm80_bf16_64x64x512>(const grouped_matmul_kernel_args&, const launch_context&);
+template status kernels::grouped_matmul::sm80::prepare<rows::grouped_matmul_cuda_sm80_bf16_64x64x512>();
 template std::size_t kernels::grouped_matmul::sm80::workspace_bytes<rows::grouped_matmul_cuda_sm80_bf16_64x64x64>(const grouped_matmul_kernel_args&, int);
 template status kernels::grouped_matmul::sm80::launch<rows::grouped_matmul_cuda_sm80_bf16_64x64x64>(const grouped_matmul_kernel_args&, const launch_context&);
 template status kernels::grouped_matmul::sm80::prepare<rows::grouped_matmul_cuda_sm80_bf16_64x64x64>();

@@ -10,11 +10,14 @@
 //   out[r] = lhs[r] W_g + rhs_bias[g] + out_init[r]        W_g[k] = rhs[g,k] rhs_scale[g, k /
 //   (K/P)]
 //
+//   out = residual + multiplier out_scale activation(out)      as far as these are given
+//
 // for the rows r of group g. Rows lie group by group: those of group g begin behind all rows of the
 // groups before it. With `group_offset` rhs holds the matrices of some groups of a larger problem;
 // lhs has the rows of all groups (rows of others are not read), or with `lhs_rows` local those of
 // the groups in rhs. Rows of no group are 0 without bias, and out_init is added to them all the
-// same. Sizes that reach beyond the rows of lhs are cut off, and sizes below 0 count as 0.
+// same; nothing else becomes of them. Sizes that reach beyond the rows of lhs are cut off, and
+// sizes below 0 count as 0.
 //
 // The gradients of lhs, rhs, rhs_scale, rhs_bias and out_init are
 //
@@ -24,6 +27,8 @@
 //
 // `matmul` is the same with one matrix for all rows, or in a batch with rows and a matrix for each
 // entry.
+//
+// and products with an activation, a scale, a multiplier or a residual have none here.
 //
 // Gradients of empty groups, and of rows of no group, are 0. rhs of i8 has none.
 //
@@ -45,8 +50,8 @@
 
 namespace tessera {
 
-/// out [M,N] from lhs [M,K], rhs [G,K,N] (transposed: [G,N,K]) and group_sizes; rhs_scale, rhs_bias
-/// and out_init may be absent. out may be out_init itself.
+/// out [M,N] from lhs [M,K], rhs [G,K,N] (transposed: [G,N,K]) and group_sizes; rhs_scale,
+/// rhs_bias, out_init, multiplier and residual may be absent. out may be out_init itself.
 status grouped_matmul(const grouped_matmul_args& args, const grouped_matmul_options& options = {},
                       const context& context = {});
 
@@ -57,7 +62,7 @@ status grouped_matmul_backward(const grouped_matmul_args& args,
                                const context& context = {});
 
 /// out [M,N] from lhs [M,K] and rhs [K,N] (transposed: [N,K]), or all of them with an axis of the
-/// batch in front; rhs_scale, rhs_bias and out_init may be absent.
+/// batch in front; what may be absent is the same.
 status matmul(const grouped_matmul_args& args, const grouped_matmul_options& options = {},
               const context& context = {});
 

@@ -54,6 +54,14 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .block_n = {128, 256},
       },
       {
+          .about = "sm90: elements of 8 bits with scales; wide tiles read less, others leave less "
+                   "of a result over",
+          .targets = {cuda_sm90},
+          .types = {dtype::f8_e4m3, dtype::i8},
+          .block_m = {128},
+          .block_n = {128, 192},
+      },
+      {
           .about = "sm80: products of f32, or of anything as f32",
           .targets = {cuda_sm80},
           .types = {dtype::f32},
@@ -66,6 +74,14 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .types = {dtype::f32, dtype::f16, dtype::bf16},
           .block_m = {64},
           .block_n = {64},
+      },
+      {
+          .about = "sm80: a few rows times one matrix: parts of the summed axis side by side",
+          .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .block_m = {64},
+          .block_n = {64},
+          .block_k = {512},
       },
   };
 }

@@ -76,6 +76,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101,
   TESSERA_OPERATION_MATMUL = 1102,
   TESSERA_OPERATION_MATMUL_BACKWARD = 1103,
+  TESSERA_OPERATION_SCALED_GROUPED_MATMUL = 1104,
+  TESSERA_OPERATION_SCALED_MATMUL = 1105,
   TESSERA_OPERATION_FUSED_CROSS_ENTROPY = 1200,
   TESSERA_OPERATION_FUSED_CROSS_ENTROPY_BACKWARD = 1201,
   TESSERA_OPERATION_FUSED_KL_DIVERGENCE = 1202,
@@ -92,6 +94,8 @@ enum { TESSERA_AXIS_COL = 0, TESSERA_AXIS_ROW = 1 };
 enum { TESSERA_SCALE_ENCODING_E8M0 = 0, TESSERA_SCALE_ENCODING_INT8 = 1 };
 enum { TESSERA_AFFINE_FORM_ZERO = 0, TESSERA_AFFINE_FORM_BIAS = 1 };
 enum { TESSERA_LHS_ROWS_GLOBAL = 0, TESSERA_LHS_ROWS_LOCAL = 1 };
+enum { TESSERA_ACTIVATION_NONE = 0, TESSERA_ACTIVATION_RELU = 1, TESSERA_ACTIVATION_SILU = 2, TESSERA_ACTIVATION_GELU = 3, TESSERA_ACTIVATION_GELU_TANH = 4 };
+enum { TESSERA_SCALES_BLOCKS = 0, TESSERA_SCALES_ROWS = 1 };
 enum { TESSERA_REDUCTION_MEAN = 0, TESSERA_REDUCTION_SUM = 1, TESSERA_REDUCTION_NONE = 2 };
 enum { TESSERA_DIRECTION_FORWARD = 0, TESSERA_DIRECTION_REVERSE = 1, TESSERA_DIRECTION_JSD = 2 };
 
@@ -3205,13 +3209,21 @@ typedef struct tessera_grouped_matmul_args {
   /* written; grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched
    * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* d_out_init;
+  /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
+   * batched transposed [B,M,N]; f32, f16, bf16 */
+  const tessera_tensor* multiplier;
+  /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
+   * batched transposed [B,M,N]; f32, f16, bf16 */
+  const tessera_tensor* residual;
 } tessera_grouped_matmul_args;
 
 /* Bits of `given`. */
 enum {
   TESSERA_GROUPED_MATMUL_TRANSPOSE_RHS = 1,
   TESSERA_GROUPED_MATMUL_GROUP_OFFSET = 2,
-  TESSERA_GROUPED_MATMUL_LHS_ROWS = 4
+  TESSERA_GROUPED_MATMUL_LHS_ROWS = 4,
+  TESSERA_GROUPED_MATMUL_ACTIVATION = 8,
+  TESSERA_GROUPED_MATMUL_OUT_SCALE = 16
 };
 typedef struct tessera_grouped_matmul_options {
   uint32_t size;
@@ -3220,9 +3232,14 @@ typedef struct tessera_grouped_matmul_options {
   int64_t group_offset; /* at least 0; default 0 */
   /* TESSERA_LHS_ROWS_GLOBAL, TESSERA_LHS_ROWS_LOCAL; default TESSERA_LHS_ROWS_GLOBAL */
   int64_t lhs_rows;
+  /* TESSERA_ACTIVATION_NONE, TESSERA_ACTIVATION_RELU, TESSERA_ACTIVATION_SILU,
+   * TESSERA_ACTIVATION_GELU, TESSERA_ACTIVATION_GELU_TANH; default TESSERA_ACTIVATION_NONE */
+  int64_t activation;
+  double out_scale; /* finite as a float; default 1 */
 } tessera_grouped_matmul_options;
 
-/* grouped_matmul: needs lhs, rhs, group_sizes, out; takes rhs_scale, rhs_bias, out_init. */
+/* grouped_matmul: needs lhs, rhs, group_sizes, out; takes rhs_scale, rhs_bias, out_init,
+ * multiplier, residual. */
 static inline int32_t tessera_grouped_matmul(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3240,7 +3257,7 @@ static inline int32_t tessera_run_grouped_matmul(const tessera_plan* plan,
 }
 
 /* grouped_matmul_backward: needs lhs, rhs, group_sizes, d_out, d_lhs; takes rhs_scale, d_rhs,
- * d_rhs_scale, d_rhs_bias, d_out_init. */
+ * d_rhs_scale, d_rhs_bias, d_out_init; has no option activation, out_scale. */
 static inline int32_t tessera_grouped_matmul_backward(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3258,8 +3275,8 @@ static inline int32_t tessera_run_grouped_matmul_backward(const tessera_plan* pl
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init; has no option group_offset,
- * lhs_rows. */
+/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init, multiplier, residual; has no
+ * option group_offset, lhs_rows. */
 static inline int32_t tessera_matmul(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3277,7 +3294,7 @@ static inline int32_t tessera_run_matmul(const tessera_plan* plan,
 }
 
 /* matmul_backward: needs lhs, rhs, d_out, d_lhs; takes rhs_scale, d_rhs, d_rhs_scale, d_rhs_bias,
- * d_out_init; has no option group_offset, lhs_rows. */
+ * d_out_init; has no option group_offset, lhs_rows, activation, out_scale. */
 static inline int32_t tessera_matmul_backward(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3292,6 +3309,86 @@ static inline int32_t tessera_plan_matmul_backward(const tessera_grouped_matmul_
 static inline int32_t tessera_run_matmul_backward(const tessera_plan* plan,
     const tessera_grouped_matmul_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- scaled_grouped_matmul: family grouped_matmul ---- */
+
+/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; Q scale blocks; B
+ * batch. */
+typedef struct tessera_scaled_grouped_matmul_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* lhs; /* grouped [M,K], plain [M,K], batched [B,M,K]; f8_e4m3, i8 */
+  const tessera_tensor* rhs; /* grouped [G,N,K], plain [N,K], batched [B,N,K]; type of lhs */
+  const tessera_tensor* group_sizes; /* grouped [S]; i32 */
+  const tessera_tensor* lhs_scale; /* grouped [M,P], plain [M,P], batched [B,M,P]; f32 */
+  const tessera_tensor* rhs_scale; /* grouped [G,Q,P], plain [Q,P], batched [B,Q,P]; f32 */
+  const tessera_tensor* rhs_bias; /* grouped [G,N], plain [N], batched [B,N]; f32, f16, bf16 */
+  const tessera_tensor* out_init; /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
+  /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
+  const tessera_tensor* multiplier;
+  const tessera_tensor* residual; /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
+  /* written; grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
+  const tessera_tensor* out;
+} tessera_scaled_grouped_matmul_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_SCALED_GROUPED_MATMUL_SCALES = 1,
+  TESSERA_SCALED_GROUPED_MATMUL_GROUP_OFFSET = 2,
+  TESSERA_SCALED_GROUPED_MATMUL_LHS_ROWS = 4,
+  TESSERA_SCALED_GROUPED_MATMUL_ACTIVATION = 8,
+  TESSERA_SCALED_GROUPED_MATMUL_OUT_SCALE = 16
+};
+typedef struct tessera_scaled_grouped_matmul_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t scales; /* TESSERA_SCALES_BLOCKS, TESSERA_SCALES_ROWS; default TESSERA_SCALES_BLOCKS */
+  int64_t group_offset; /* at least 0; default 0 */
+  /* TESSERA_LHS_ROWS_GLOBAL, TESSERA_LHS_ROWS_LOCAL; default TESSERA_LHS_ROWS_GLOBAL */
+  int64_t lhs_rows;
+  /* TESSERA_ACTIVATION_NONE, TESSERA_ACTIVATION_RELU, TESSERA_ACTIVATION_SILU,
+   * TESSERA_ACTIVATION_GELU, TESSERA_ACTIVATION_GELU_TANH; default TESSERA_ACTIVATION_NONE */
+  int64_t activation;
+  double out_scale; /* finite as a float; default 1 */
+} tessera_scaled_grouped_matmul_options;
+
+/* scaled_grouped_matmul: needs lhs, rhs, group_sizes, lhs_scale, rhs_scale, out; takes rhs_bias,
+ * out_init, multiplier, residual. */
+static inline int32_t tessera_scaled_grouped_matmul(const tessera_scaled_grouped_matmul_args* args,
+    const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_SCALED_GROUPED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_scaled_grouped_matmul(
+    const tessera_scaled_grouped_matmul_args* args,
+    const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_SCALED_GROUPED_MATMUL, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_scaled_grouped_matmul(const tessera_plan* plan,
+    const tessera_scaled_grouped_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* scaled_matmul: needs lhs, rhs, lhs_scale, rhs_scale, out; takes rhs_bias, out_init, multiplier,
+ * residual; has no option group_offset, lhs_rows. */
+static inline int32_t tessera_scaled_matmul(const tessera_scaled_grouped_matmul_args* args,
+    const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_SCALED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_scaled_matmul(const tessera_scaled_grouped_matmul_args* args,
+    const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_SCALED_MATMUL, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_scaled_matmul(const tessera_plan* plan,
+    const tessera_scaled_grouped_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -8,6 +8,7 @@
 // | rhs_scale, d_rhs_scale | [G,P,N], P divides K | f32, f16, bf16 |
 // | rhs_bias, d_rhs_bias | [G,N] | f32, f16, bf16 |
 // | out_init, d_out_init | [M,N] | f32, f16, bf16 |
+// | multiplier, residual | [M,N] | f32, f16, bf16 |
 // | out, d_out | [M,N] | f32, f16, bf16 |
 //
 // matmul has no group_sizes. Its tensors have an axis of the batch in front, or none: lhs is [M,K]
@@ -39,6 +40,10 @@ struct grouped_matmul_args {
   tensor_view d_rhs_scale{};
   tensor_view d_rhs_bias{};
   tensor_view d_out_init{};  ///< d_out, rounded to this type
+  /// Of forward operations, rows of some local group: the result is out_scale times the activation
+  /// times multiplier, plus residual.
+  tensor_view multiplier{};
+  tensor_view residual{};
 };
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // What a kernel of grouped matrix products is, at compile time.
 #pragma once
 
+#include <cstdint>
+
 #include <tessera/families/attention/config.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -8,27 +10,46 @@
 namespace tessera {
 
 /// One row of the table. Kernels take every size and option, forward and backward. CPU rows take
-/// every element type, but those of cpu_avx512_bf16 bf16 only; CUDA rows of f32 take every one too,
-/// others use the matrix unit and take what it multiplies. A zero extent means the backend's
-/// default (see `resolved`).
+/// every element type, but those of cpu_avx512_bf16 bf16 only; CUDA rows of f32 take every one but
+/// those of 8 bits too, others use the matrix unit and take what it multiplies. A zero extent means
+/// the backend's default (see `resolved`).
 struct grouped_matmul_config {
   backend target = backend::cpu_generic;
-  dtype type = dtype::none;  ///< CUDA rows: what is multiplied, f32, f16 or bf16; CPU rows: none
-  int block_m = 0;           ///< rows of a tile of the result, at most
-  int block_n = 0;           ///< its columns, at most
-  int block_k = 0;           ///< of the summed axis: what is packed and multiplied together
+  /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3 or i8; CPU rows:
+  /// none.
+  dtype type = dtype::none;
+  // Of rows that split sums (`splits_sums`) block_k is what has sums of its own.
+  int block_m = 0;  ///< rows of a tile of the result, at most
+  int block_n = 0;  ///< its columns, at most
+  int block_k = 0;  ///< of the summed axis: what is packed and multiplied together
   friend constexpr bool operator==(const grouped_matmul_config&,
                                    const grouped_matmul_config&) = default;
 };
+
+/// What rows of sm90 multiply besides, with scales.
+constexpr bool is_8_bits(dtype type) noexcept {
+  return type == dtype::f8_e4m3 || type == dtype::i8;
+}
+/// Elements of the summed axis in a tile of a CUDA row: 128 bytes, of f32 64.
+constexpr int depth_of_cuda_tile(dtype type) noexcept {
+  return type == dtype::f32 ? 16 : is_8_bits(type) ? 128 : 64;
+}
+
+/// Whether the summed axis of a CUDA row is cut into parts of about block_k, multiplied side by
+/// side: for results of few rows.
+constexpr bool splits_sums(const grouped_matmul_config& config) noexcept {
+  return is_cuda(config.target) && config.block_k == 512;
+}
+/// Rows that such a row takes, at most.
+inline constexpr std::int64_t most_split_rows = 64;
 
 /// The config with every default filled in: whole register tiles of at least 256 rows, so that
 /// weights are packed rarely. Operands and sums fill about 800 KB of a second-level cache of 1 MiB.
 constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept {
   if (is_cuda(config.target)) {
-    const bool floats = config.type == dtype::f32;
     if (config.block_m == 0) config.block_m = 128;
-    if (config.block_n == 0) config.block_n = 128;
-    if (config.block_k == 0) config.block_k = floats ? 16 : 64;
+    if (config.block_n == 0) config.block_n = is_8_bits(config.type) ? 192 : 128;
+    if (config.block_k == 0) config.block_k = depth_of_cuda_tile(config.type);
     return config;
   }
   const int rows = register_rows(config.target);

@@ -72,6 +72,10 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
   work_estimate work;
   work.items = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(groups * high * std::max(1.0, up(n, config.block_n))));
+  // Parts of a sum are multiplied side by side, and added up.
+  if (splits_sums(config)) {
+    work.items *= std::max<std::int64_t>(1, demand.k / config.block_k);
+  }
   work.items_per_core = wide || panels ? 1 : small ? 4 : 2;
   if (config.type == dtype::f32) {
     work.vector_operations = products / 2 / (small ? 0.61 : 0.66);  // a multiply-add is one
@@ -79,13 +83,18 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
     work.flops = products;
     work.product_share = wide ? 1.03 : small ? 0.66 : 0.98;
     if (panels) work.product_share = wide ? 0.75 : 0.69;
+    if (is_8_bits(config.type)) work.product_share *= 1.6;
   }
   work.footprint_bytes = facts.bytes;
   // A multiprocessor has room for two pairs of wide tiles only: their copies hide less.
   work.bytes = wide && !panels ? 1.15 * facts.bytes : facts.bytes;
   // One block of a multiprocessor waits longer for weights that few rows are multiplied by.
   if (panels && rows <= 32) work.bytes *= 1.4;
-  work.launches = (demand.backward ? 2 : 1) + (demand.grouped ? 1 : 0);
+  if (splits_sums(config)) {
+    const double sums = static_cast<double>(demand.m) * n * static_cast<double>(demand.k);
+    work.bytes += 8 * sums / config.block_k;
+  }
+  work.launches = (demand.backward ? 2 : 1) + (demand.grouped || splits_sums(config) ? 1 : 0);
   return work;
 }
 

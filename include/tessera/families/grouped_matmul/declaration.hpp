@@ -64,6 +64,10 @@ constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
   text.gradient_of = of;
   return as_output(text);
 }
+/// What elements of out are multiplied by, or what is added to them.
+constexpr tensor_text beside_result(std::string_view name) {
+  return matrix(name, of_results, true);
+}
 constexpr tensor_text result() {
   tensor_text text = as_output(like_lhs(matrix("out", of_results, false)));
   text.shares = "out_init";
@@ -90,6 +94,8 @@ inline constexpr std::array tensor_texts{
     gradient_of("rhs_scale", matrix("d_rhs_scale", of_scales, true)),
     gradient_of("rhs_bias", matrix("d_rhs_bias", of_biases, true)),
     gradient_of("out_init", matrix("d_out_init", of_results, true)),
+    beside_result("multiplier"),
+    beside_result("residual"),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
@@ -97,18 +103,34 @@ consteval std::int8_t tensor(std::string_view name) {
   return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
 }
 
+constexpr option_form group_offset_at(std::size_t offset) {
+  return {.name = "group_offset",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::integer,
+          .limit = option_limit::at_least,
+          .free = true};
+}
+constexpr option_form free_choice_at(std::string_view name, std::size_t offset,
+                                     std::span<const std::string_view> enumerators) {
+  return {.name = name,
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::choice,
+          .enumerators = enumerators,
+          .free = true};
+}
+constexpr option_form out_scale_at(std::size_t offset) {
+  return {.name = "out_scale",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::number,
+          .limit = option_limit::finite_float,
+          .free = true};
+}
 inline constexpr std::array option_forms{
     option_form{.name = "transpose_rhs", .offset = offsetof(options, transpose_rhs)},
-    option_form{.name = "group_offset",
-                .offset = offsetof(options, group_offset),
-                .type = option_type::integer,
-                .limit = option_limit::at_least,
-                .free = true},
-    option_form{.name = "lhs_rows",
-                .offset = offsetof(options, lhs_rows),
-                .type = option_type::choice,
-                .enumerators = grouped_rows_names,
-                .free = true},
+    group_offset_at(offsetof(options, group_offset)),
+    free_choice_at("lhs_rows", offsetof(options, lhs_rows), grouped_rows_names),
+    free_choice_at("activation", offsetof(options, activation), product_activation_names),
+    out_scale_at(offsetof(options, out_scale)),
 };
 
 /// A gradient belongs to an operand that is given.
@@ -135,14 +157,17 @@ inline int layout_of(const bound_call& call) {
   return (call.tensors[tensor("lhs")].rank == 3 ? 4 : 2) + transposed;
 }
 
-/// There are sizes of all local groups.
-inline bool hook(const bound_call& call, status& failure) {
-  if (!has_groups(op_of(call))) return true;
+/// There are sizes of all local groups, from `offset` on.
+inline bool has_sizes(const bound_call& call, std::int64_t offset, status& failure) {
   const std::int64_t local = call.dims[3], all = call.dims[4];
-  const std::int64_t offset = call.options_as<options>().group_offset;
   return (local <= all && offset <= all - local) ||
          checks::refuse(failure, "group_sizes: has ", all, " groups, rhs has ", local,
                         " from group_offset ", offset, " on");
+}
+
+inline bool hook(const bound_call& call, status& failure) {
+  return !has_groups(op_of(call)) ||
+         has_sizes(call, call.options_as<options>().group_offset, failure);
 }
 
 /// The type of out, which is that of its view.
@@ -186,6 +211,8 @@ inline constexpr auto bindings = declared::bindings_in(
                matrix_at("d_rhs_scale", offsetof(kernel, d_rhs_scale)),
                matrix_at("d_rhs_bias", offsetof(kernel, d_rhs_bias)),
                matrix_at("d_out_init", offsetof(kernel, d_out_init)),
+               matrix_at("multiplier", offsetof(kernel, multiplier)),
+               matrix_at("residual", offsetof(kernel, residual)),
                binding_text{"group_sizes", offsetof(kernel, group_sizes)}},
     form);
 inline constexpr auto sizes = declared::sizes_in(
@@ -195,12 +222,19 @@ inline constexpr auto sizes = declared::sizes_in(
                size_text{"P", offsetof(kernel, scale_blocks)}},
     form);
 
+/// What all options of products have.
+template <class Options>
+void set_rows_and_epilogue(const Options& wanted, kernel& filled) {
+  filled.group_offset = wanted.group_offset;
+  filled.local_rows = wanted.lhs_rows == grouped_rows::local;
+  filled.activation = wanted.activation;
+  filled.out_scale = static_cast<float>(wanted.out_scale);
+}
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
   filled.transpose_rhs = wanted.transpose_rhs;
-  filled.group_offset = wanted.group_offset;
-  filled.local_rows = wanted.lhs_rows == grouped_rows::local;
+  set_rows_and_epilogue(wanted, filled);
   const auto row_of = [&](std::int8_t weights) {
     const tensor_view& view = call.tensors[weights];
     return stride_of(view, view.rank - 2);
@@ -215,16 +249,19 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 
 inline constexpr std::array operations{
     declared::operation_of("grouped_matmul", 0, form, lower,
-                           "lhs! rhs! group_sizes! rhs_scale rhs_bias out_init out!"),
+                           "lhs! rhs! group_sizes! rhs_scale rhs_bias out_init out! multiplier "
+                           "residual"),
     declared::operation_of("grouped_matmul_backward", 1, form, lower,
                            "lhs! rhs! group_sizes! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale "
-                           "d_rhs_bias d_out_init"),
-    declared::operation_of("matmul", 2, form, lower, "lhs! rhs! rhs_scale rhs_bias out_init out!",
+                           "d_rhs_bias d_out_init",
+                           "activation out_scale"),
+    declared::operation_of("matmul", 2, form, lower,
+                           "lhs! rhs! rhs_scale rhs_bias out_init out! multiplier residual",
                            "group_offset lhs_rows"),
     declared::operation_of("matmul_backward", 3, form, lower,
                            "lhs! rhs! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale d_rhs_bias "
                            "d_out_init",
-                           "group_offset lhs_rows"),
+                           "group_offset lhs_rows activation out_scale"),
 };
 
 }  // namespace tessera::grouped_matmul_table

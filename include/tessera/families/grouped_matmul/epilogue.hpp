@@ -49,9 +49,11 @@ struct gelu {
 
 /// The same by a hyperbolic tangent, which many models are trained with.
 struct gelu_tanh {
+  static constexpr float slope = 0.79788456f;  ///< the root of 2 / pi
+  static constexpr float cubic = 0.044715f;
+
   TESSERA_HD float operator()(float x, const product_position&) const {
-    constexpr float root_of_2_by_pi = 0.79788456f, cubic = 0.044715f;
-    return 0.5f * x * (1 + std::tanh(root_of_2_by_pi * (x + cubic * x * x * x)));
+    return 0.5f * x * (1 + std::tanh(slope * (x + cubic * x * x * x)));
   }
 };
 

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include <tessera/families/grouped_matmul/cost.hpp>
-#include <tessera/families/grouped_matmul/declaration.hpp>
 #include <tessera/families/grouped_matmul/demand.hpp>
 #include <tessera/families/grouped_matmul/fits.hpp>
+#include <tessera/families/grouped_matmul/operations.hpp>
 #include <tessera/families/grouped_matmul/reflect.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -24,7 +24,7 @@ struct grouped_matmul_family {
   static constexpr int number = 11;
   static constexpr int semantic_version = 1;
   static constexpr double max_log2_distance = 2;
-  static constexpr std::span<const operation> operations = grouped_matmul_table::operations;
+  static constexpr std::span<const operation> operations = grouped_matmul_operations;
   static constexpr std::span<const demand_field> fields = grouped_matmul_fields::table;
 
   /// "512 rows in 8 groups": what a row does, before how the work is cut.
@@ -38,7 +38,10 @@ struct grouped_matmul_family {
   static grouped_matmul_config wanted_config(const grouped_matmul_demand& demand, backend target,
                                              backend highest) noexcept {
     grouped_matmul_config wanted{.target = target};
-    if (is_cuda(target)) {
+    if (is_cuda(target) && demand.has_codes()) {
+      wanted.type = demand.type;
+      wanted.target = highest;
+    } else if (is_cuda(target)) {
       wanted.type = demand.is_of(demand.type) ? demand.type : dtype::f32;
       const bool panels = demand.aligned && wanted.type == demand.rhs_type;
       if (wanted.type != dtype::f32 && panels) wanted.target = highest;

@@ -22,6 +22,10 @@ struct fits_of<grouped_matmul_config> {
           .distance = 2,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
+                if (is_cuda(row.target) && (wanted.has_codes() || is_8_bits(row.type))) {
+                  return row.type == wanted.type &&
+                         (row.type != dtype::i8 || wanted.scaled == product_scaling::rows);
+                }
                 if (row.target == backend::cuda_sm90 && wanted.rhs_type != row.type) return false;
                 if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
                 return !has_bf16_products(row.target) || wanted.is_bf16();
@@ -29,10 +33,13 @@ struct fits_of<grouped_matmul_config> {
           .obstacle =
               [](const config& row, const asked& wanted) {
                 const dtype has = is_cuda(row.target) ? row.type : dtype::bf16;
+                if (wanted.has_codes() && wanted.type == row.type) {
+                  return std::string("scales are those of blocks, the row has scales of rows");
+                }
                 const bool whole = row.target == backend::cuda_sm80 && wanted.rhs_type == dtype::i8;
                 dtype other = wanted.type == has && !whole ? wanted.rhs_type : wanted.type;
                 if (other == has && wanted.backward) other = wanted.d_out_type;
-                if (wanted.scaled && other == has) {
+                if (wanted.has_scales() && !wanted.has_codes() && other == has) {
                   return sentence({"rhs_scale is given, the row multiplies ", name_of(has)});
                 }
                 return sentence(
@@ -47,6 +54,19 @@ struct fits_of<grouped_matmul_config> {
           .obstacle = [](const config&, const asked&) -> std::string {
             return "lhs, rhs, d_out: not every row starts at a multiple of 16 bytes, which the row "
                    "needs";
+          }},
+      fit_rule<config, asked>{
+          .name = "rows",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !splits_sums(row) || (!wanted.backward && !wanted.grouped &&
+                                             wanted.groups == 1 && wanted.m <= most_split_rows);
+              },
+          .obstacle = [](const config&, const asked& wanted) -> std::string {
+            if (wanted.backward || wanted.grouped || wanted.groups != 1) {
+              return "the row multiplies by one matrix, forward";
+            }
+            return sentence({"lhs has ", wanted.m, " rows, the row takes ", most_split_rows});
           }}};
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera {
@@ -25,6 +26,9 @@ struct grouped_matrix {
 /// rhs and d_rhs are rows of the weight, or its columns where rhs is transposed.
 struct grouped_matmul_kernel_args {
   grouped_matrix lhs{}, rhs{}, rhs_scale{}, rhs_bias{}, out_init{}, out{};
+  grouped_matrix multiplier{}, residual{};
+  product_activation activation = product_activation::none;
+  float out_scale = 1;
   grouped_matrix d_out{}, d_lhs{}, d_rhs{}, d_rhs_scale{}, d_rhs_bias{}, d_out_init{};
 
   /// Of all groups; contiguous. Null: every matrix has rows of its own, m of them.
@@ -39,6 +43,17 @@ struct grouped_matmul_kernel_args {
   std::int64_t k = 0;       ///< the summed axis
   bool transpose_rhs = false;
   std::int64_t scale_blocks = 1;  ///< of the summed axis, each with a scale of its own
+
+  /// Of elements of 8 bits: scales of rows, or of blocks. Rows of rhs_scale are then blocks of its
+  /// rows, or those; and scale_blocks those of rhs as well as of lhs.
+  grouped_matrix lhs_scale{};
+  product_scales scales = product_scales::blocks;
+
+  /// An element of out becomes something else before it is rounded.
+  constexpr bool has_epilogue() const noexcept {
+    return activation != product_activation::none || out_scale != 1 || multiplier.data != nullptr ||
+           residual.data != nullptr;
+  }
 };
 
 }  // namespace tessera

@@ -12,8 +12,8 @@ namespace tessera {
 
 enum class grouped_matmul_rule : std::uint8_t {
   none,
-  cuda_type_is_floating,
-  sm90_type_has_16_bits,
+  cuda_type_is_multiplied,
+  sm90_type_has_few_bits,
   cuda_tile_is_known,
   cpu_rows_take_any_type,
   block_m_is_whole_register_tiles,
@@ -27,13 +27,15 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
   switch (rule) {
     case grouped_matmul_rule::none:
       return "the row is legal";
-    case grouped_matmul_rule::cuda_type_is_floating:
-      return "type of a CUDA row is f32, f16 or bf16";
-    case grouped_matmul_rule::sm90_type_has_16_bits:
-      return "type of a row of cuda_sm90 is f16 or bf16, which wgmma multiplies";
+    case grouped_matmul_rule::cuda_type_is_multiplied:
+      return "type of a CUDA row is f32, f16 or bf16, of cuda_sm90 also f8_e4m3 or i8";
+    case grouped_matmul_rule::sm90_type_has_few_bits:
+      return "type of a row of cuda_sm90 is f16, bf16, f8_e4m3 or i8, which wgmma multiplies";
     case grouped_matmul_rule::cuda_tile_is_known:
       return "tiles of a CUDA row are 64x64x64, 128x128x64 or 128x256x64, of f32 64x64x16 or "
-             "128x128x16; of cuda_sm90 128x128x64 or 128x256x64";
+             "128x128x16, or with split sums 64x64x512; of cuda_sm90 128x128x64 or 128x256x64, of "
+             "f8_e4m3 and i8 128x128x128 or "
+             "128x192x128";
     case grouped_matmul_rule::cpu_rows_take_any_type:
       return "type of a CPU row is none";
     case grouped_matmul_rule::block_m_is_whole_register_tiles:
@@ -51,9 +53,14 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
 /// The tiles that CUDA kernels are written for.
 constexpr bool is_cuda_tile(const grouped_matmul_config& config) noexcept {
   const bool floats = config.type == dtype::f32;
-  if (config.block_k != (floats ? 16 : 64)) return false;
+  if (splits_sums(config)) {
+    return config.block_m == 64 && config.block_n == 64 && !floats &&
+           config.target == backend::cuda_sm80;
+  }
+  if (config.block_k != depth_of_cuda_tile(config.type)) return false;
   if (config.block_m == 64) return config.block_n == 64 && config.target == backend::cuda_sm80;
-  return config.block_m == 128 && (config.block_n == 128 || (config.block_n == 256 && !floats));
+  const int wide = is_8_bits(config.type) ? 192 : 256;
+  return config.block_m == 128 && (config.block_n == 128 || (config.block_n == wide && !floats));
 }
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
@@ -61,10 +68,11 @@ constexpr grouped_matmul_rule broken_rule(grouped_matmul_config config) noexcept
   using enum grouped_matmul_rule;
   config = resolved(config);
   if (is_cuda(config.target)) {
-    if (!is_floating_16_or_32(config.type)) return cuda_type_is_floating;
-    if (config.target == backend::cuda_sm90 && config.type == dtype::f32) {
-      return sm90_type_has_16_bits;
+    const bool panels = config.target == backend::cuda_sm90;
+    if (!is_floating_16_or_32(config.type) && !(panels && is_8_bits(config.type))) {
+      return cuda_type_is_multiplied;
     }
+    if (panels && config.type == dtype::f32) return sm90_type_has_few_bits;
     return is_cuda_tile(config) ? none : cuda_tile_is_known;
   }
   if (config.type != dtype::none) return cpu_rows_take_any_type;

@@ -1,5 +1,5 @@
 // The matrix product of a warpgroup (PTX wgmma, sm_90a): 64 rows times N columns of 16-bit
-// elements, 16 deep, or of f8_e4m3, 32 deep, with f32 sums in registers.
+// elements, 16 deep, or of f8_e4m3 or i8, 32 deep, with f32 sums in registers, of i8 whole numbers.
 //
 // Operands in shared memory are panels (tensor_map.hpp): a row of 128 bytes, 16-byte chunk c of row
 // r at c ^ (r % 8), each panel at a multiple of 1024 bytes. Those of 8 bits never lie across.
@@ -102,6 +102,7 @@ struct warpgroup_product;
 #define TESSERA_PRODUCT(element, ptx, n, registers, o0, o1, o2, o3, o4)                           \
   template <>                                                                                     \
   struct warpgroup_product<element, n> {                                                          \
+    using sum_type = float;                                                                       \
     template <bool AcrossA, bool AcrossB>                                                         \
     static __device__ __forceinline__ void multiply(float (&sum)[registers], std::uint64_t a,     \
                                                     std::uint64_t b, bool add) {                  \
@@ -154,6 +155,7 @@ TESSERA_PRODUCTS(256, 128, "%128", "%129", "%130", "%131", "%132")
 #define TESSERA_PRODUCT_OF_CODES(n, registers, o0, o1, o2, o3, o4)                                \
   template <>                                                                                     \
   struct warpgroup_product<f8_e4m3, n> {                                                          \
+    using sum_type = float;                                                                       \
     static __device__ __forceinline__ void scores(float (&sum)[registers], std::uint64_t a,       \
                                                   std::uint64_t b, bool add) {                    \
       asm volatile("{ .reg .pred add; setp.ne.b32 add, " o2                                       \
@@ -182,6 +184,32 @@ TESSERA_PRODUCT_OF_CODES(192, 96, "%96", "%97", "%98", "%99", "%100")
 TESSERA_PRODUCT_OF_CODES(224, 112, "%112", "%113", "%114", "%115", "%116")
 TESSERA_PRODUCT_OF_CODES(256, 128, "%128", "%129", "%130", "%131", "%132")
 
+// Of i8: `multiply` alone, neither operand across, with sums that are whole numbers.
+#undef TESSERA_EIGHT
+#define TESSERA_EIGHT(i)                                                                \
+  "+r"(sum[i]), "+r"(sum[i + 1]), "+r"(sum[i + 2]), "+r"(sum[i + 3]), "+r"(sum[i + 4]), \
+      "+r"(sum[i + 5]), "+r"(sum[i + 6]), "+r"(sum[i + 7])
+#define TESSERA_PRODUCT_OF_BYTES(n, registers, o0, o1, o2)                                       \
+  template <>                                                                                    \
+  struct warpgroup_product<std::int8_t, n> {                                                     \
+    using sum_type = std::int32_t;                                                               \
+    template <bool AcrossA, bool AcrossB>                                                        \
+    static __device__ __forceinline__ void multiply(sum_type (&sum)[registers], std::uint64_t a, \
+                                                    std::uint64_t b, bool add) {                 \
+      static_assert(!AcrossA && !AcrossB);                                                       \
+      asm volatile("{ .reg .pred add; setp.ne.b32 add, " o2                                      \
+                   ", 0;\n"                                                                      \
+                   "wgmma.mma_async.sync.aligned.m64n" #n                                        \
+                   "k32.s32.s8.s8"                                                               \
+                   " {" TESSERA_NAMES_##registers "}, " o0 ", " o1 ", add; }"                    \
+                   : TESSERA_SUMS_##registers                                                    \
+                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                \
+    }                                                                                            \
+  };
+TESSERA_PRODUCT_OF_BYTES(128, 64, "%64", "%65", "%66")
+TESSERA_PRODUCT_OF_BYTES(192, 96, "%96", "%97", "%98")
+
+#undef TESSERA_PRODUCT_OF_BYTES
 #undef TESSERA_PRODUCT_OF_CODES
 #undef TESSERA_PRODUCTS
 #undef TESSERA_PRODUCT

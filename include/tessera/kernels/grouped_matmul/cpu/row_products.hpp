@@ -8,6 +8,8 @@
 
 #include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/codes.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/complete_row.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/pack.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_blocks.hpp>
@@ -58,6 +60,9 @@ class row_products {
     multiply_tile<Kernel>(
         {count, columns.count}, depth_, memory,
         [&](std::int64_t first, int depth) {
+          if constexpr (shape::words::k_pack == 1) {
+            if (is_8_bits(from_.type)) return pack_codes(rows, {first, depth}, memory);
+          }
           with_operand<Kernel>(from_, [&]<class Element>(const Element* elements) {
             pack_a_rows<Kernel>(
                 prim::strided_rows<Element>{elements + from_.offset(rows.group, rows.first, first),
@@ -68,6 +73,19 @@ class row_products {
         [&](std::int64_t first, int depth, const typename shape::panels& packed) {
           w.pack_b(across_, {first, depth}, columns, packed, memory);
         });
+  }
+
+  /// Rows of elements of 8 bits become rows of A.
+  void pack_codes(const row_block& rows, part_of_axis depth,
+                  const tile_memory<Kernel>& memory) const {
+    float* const floats = memory.rows[0];
+    for (int row = 0; row < static_cast<int>(rows.rows); ++row) {
+      load_codes<Kernel>(from_, rows.group, rows.first + row, depth, floats);
+      scale_codes<Kernel>(args_.lhs_scale, args_.scales, rows.group, rows.first + row, depth,
+                          floats);
+      prim::pack_a<isa_type, typename shape::words>(floats, depth.count,
+                                                    memory.a + std::int64_t{row} * shape::a_stride);
+    }
   }
 
   /// Bias, initial output and epilogue belong to `out`; rows of no group are 0 without them.
@@ -93,6 +111,9 @@ class row_products {
         prim::load_row<isa_type>(init, init.offset(rows.matrix(), rows.first + row, columns.first),
                                  columns.count, init_row);
         add_row<Kernel>(sums, init_row, columns.count);
+      }
+      if (forward && rows.group >= 0 && args_.has_epilogue()) {
+        complete_row<Kernel>(args_, rows.group, rows.first + row, columns, memory.rows[2], sums);
       }
       if constexpr (!std::is_same_v<Epilogue, no_epilogue>) {
         for (int column = 0; column < (rows.group < 0 ? 0 : columns.count); ++column) {

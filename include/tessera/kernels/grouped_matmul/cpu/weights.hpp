@@ -5,40 +5,16 @@
 #include <cstdint>
 
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/codes.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/pack.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 #include <tessera/prim/cpu/bytes.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
-
-/// A part of an axis.
-struct part_of_axis {
-  std::int64_t first = 0;
-  int count = 0;
-};
-
-/// Block `block` of an axis of `all` elements that is cut into blocks of `size`.
-template <class Kernel>
-part_of_axis part_of(std::int64_t block, std::int64_t size, std::int64_t all) {
-  const std::int64_t first = block * size, left = all - first;
-  return {first, static_cast<int>(left < size ? left : size)};
-}
-
-/// Calls body(block, first, count) for every part of an axis of scales that lies in one block.
-template <class Body>
-TESSERA_INLINE void for_each_scale_block(part_of_axis k, std::int64_t block_size,
-                                         const Body& body) {
-  for (int done = 0; done < k.count;) {
-    const std::int64_t block = (k.first + done) / block_size;
-    const std::int64_t end = (block + 1) * block_size - k.first;
-    const int stop = end < k.count ? static_cast<int>(end) : k.count;
-    body(block, done, stop - done);
-    done = stop;
-  }
-}
 
 /// rhs of one group. Its rows and columns are those of the tensor: k and n, or n and k.
 template <class Kernel>
@@ -85,6 +61,9 @@ class weights {
 
   /// A part of a stored row as floats, and zeros up to a whole register.
   void load_stored(std::int64_t row, part_of_axis inside, float* to) const {
+    if (args_.rhs.type == dtype::f8_e4m3) {
+      return load_codes<Kernel>(args_.rhs, group_, row, inside, to);
+    }
     const std::int64_t offset = args_.rhs.offset(group_, row, inside.first);
     if (args_.rhs.type == dtype::i8) {
       const auto* const bytes = static_cast<const std::int8_t*>(args_.rhs.data);
@@ -95,6 +74,11 @@ class weights {
 
   /// Multiplies a part of a stored row by its scales; `scratch` has room for as many.
   void scale_stored(std::int64_t row, part_of_axis inside, float* scratch, float* to) const {
+    if (args_.lhs_scale.data != nullptr) {
+      const bool blocks = args_.scales == product_scales::blocks;
+      return scale_codes<Kernel>(args_.rhs_scale, args_.scales, group_,
+                                 blocks ? row / scale_block : row, inside, to);
+    }
     if (!args_.transpose_rhs) {
       prim::load_row<isa_type>(args_.rhs_scale,
                                args_.rhs_scale.offset(group_, row / block_size(), inside.first),

@@ -20,6 +20,7 @@
 #include <tessera/kernels/grouped_matmul/sm80/float_product.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/matrix_product.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/split_sums.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/sums.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -28,8 +29,8 @@
 
 namespace tessera::kernels::grouped_matmul::sm80 {
 
-/// All kernels of a row.
-template <class Kernel>
+/// All kernels of a row, with an epilogue of the header path.
+template <class Kernel, class Epilogue = no_epilogue>
 struct row_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
@@ -37,7 +38,7 @@ struct row_kernels {
   using element = element_t<config.type>;
   using shape = std::conditional_t<has_floats, float_shape<config.block_m, config.block_n>,
                                    matrix_shape<config.block_m, config.block_n>>;
-  using product = void (*)(product_args);
+  using product = void (*)(product_args, Epilogue);
 
   /// The one for operands that are stored so.
   static product of_operands(const factor& a, const factor& b) {
@@ -48,9 +49,9 @@ struct row_kernels {
   template <bool AcrossA, bool AcrossB, bool Direct>
   static product stored_as() {
     if constexpr (has_floats) {
-      return &multiply_floats<shape, AcrossA, AcrossB, Direct>;
+      return &multiply_floats<shape, AcrossA, AcrossB, Direct, Epilogue>;
     } else {
-      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct>;
+      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct, Epilogue>;
     }
   }
 
@@ -71,10 +72,15 @@ struct row_kernels {
           of_operands({.across = a, .direct = direct}, {.across = b, .direct = direct}),
           shape::shared_bytes);
     };
-    return std::array{of(false, false, true),        of(false, true, true),
-                      of(true, true, true),          of(false, false, false),
-                      cuda::entry_of(&place_groups), cuda::entry_of(&add_scale_sums),
-                      cuda::entry_of(&sum_rows),     cuda::entry_of(&copy_rows)};
+    return std::array{of(false, false, true),
+                      of(false, true, true),
+                      of(true, true, true),
+                      of(false, false, false),
+                      cuda::entry_of(&place_groups),
+                      cuda::entry_of(&add_scale_sums),
+                      cuda::entry_of(&sum_rows),
+                      cuda::entry_of(&copy_rows),
+                      cuda::entry_of(&add_parts<Epilogue>)};
   }
 };
 
@@ -82,6 +88,8 @@ struct row_kernels {
 struct launch_memory {
   row_table table{};
   float* scale_sums = nullptr;
+  std::int64_t parts = 1;  ///< of the summed axis
+  float* part_sums = nullptr;
   std::size_t bytes = 0;
 };
 
@@ -105,6 +113,10 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
     const std::int64_t pieces = ceil_div(args.k, scale_piece_of<Kernel>(args));
     parts.take(memory.scale_sums, args.groups * (args.scale_blocks + pieces) * args.n);
   }
+  if (splits_sums(row_kernels<Kernel>::config)) {
+    memory.parts = parts_of(args.k, args.n, row_kernels<Kernel>::config.block_k);
+    if (memory.parts > 1) parts.take(memory.part_sums, memory.parts * args.m * args.n);
+  }
   memory.bytes = parts.bytes();
   return memory;
 }
@@ -123,18 +135,22 @@ status prepare() {
 }
 
 /// Products with a block for each tile; of groups as many as there can be.
-template <class Kernel>
+template <class Kernel, class Epilogue = no_epilogue>
 struct tile_products {
-  using kernels_of = row_kernels<Kernel>;
+  using epilogue_type = Epilogue;
+  using kernels_of = row_kernels<Kernel, Epilogue>;
   using shape = typename kernels_of::shape;
 
   static constexpr int tile_rows = shape::rows;
 
-  static cudaError_t multiply(const product_args& args, cudaStream_t stream) {
+  Epilogue epilogue{};
+
+  cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     const std::int64_t tiles = args.tiles(shape::rows, shape::columns);
     if (tiles == 0) return cudaSuccess;
     return prim::cuda::launch_kernel(kernels_of::of_operands(args.a, args.b), cuda::grid_of(tiles),
-                                     shape::threads, shape::shared_bytes, stream, false, args);
+                                     shape::threads, shape::shared_bytes, stream, false, args,
+                                     epilogue);
   }
 };
 
@@ -157,7 +173,7 @@ class grouped_launch {
               int{products_.tile_rows});
     }
     if (args_.d_out.data == nullptr) {
-      multiply(forward());
+      multiply_forward();
       return code_;
     }
     if (args_.d_lhs.data != nullptr) multiply(gradient_of_rows());
@@ -192,7 +208,7 @@ class grouped_launch {
   product_args product() const {
     return {.table = memory_.table, .matrices = args_.groups, .rows = args_.m};
   }
-  /// out = lhs W + rhs_bias + out_init.
+  /// out = lhs W + rhs_bias + out_init, and what the options make of it.
   product_args forward() const {
     product_args args = product();
     args.a = rows_of(args_.lhs, args_.k, false);
@@ -200,6 +216,7 @@ class grouped_launch {
     args.to = args_.out;
     args.bias = args_.rhs_bias;
     args.init = args_.out_init;
+    args.finish = completion::of(args_);
     args.columns = args_.n;
     args.depth = args_.k;
     return args;
@@ -235,6 +252,15 @@ class grouped_launch {
     if (code_ == cudaSuccess) code_ = products_.multiply(args, stream_);
   }
 
+  void multiply_forward() {
+    const product_args whole = forward();
+    if (memory_.parts == 1) return multiply(whole);
+    multiply(part_products(whole, memory_.parts, memory_.part_sums));
+    enqueue(&add_parts<typename Products::epilogue_type>,
+            ceil_div(whole.rows * ceil_div(whole.columns, result_columns), part_threads),
+            part_threads, 0, whole, memory_.part_sums, memory_.parts, products_.epilogue);
+  }
+
   void run_sums() {
     if (memory_.scale_sums != nullptr) {
       const std::int64_t sums = args_.groups * args_.scale_blocks * args_.n;
@@ -266,13 +292,21 @@ class grouped_launch {
   cudaError_t code_ = cudaSuccess;
 };
 
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
+/// Runs the row's kernels, with an epilogue, on `context.stream` of the current device; returns
+/// before the work is done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel, class Epilogue>
+status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
+                   const Epilogue& epilogue) {
+  using products = tile_products<Kernel, Epilogue>;
+  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
+  if (status done = cuda::ready<row_kernels<Kernel, Epilogue>>(context, bytes); !done) return done;
+  return cuda::launched(grouped_launch<Kernel, products>(args, context, {epilogue}).run());
+}
+
+/// The same without one.
 template <class Kernel>
 status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
-  return cuda::launched(grouped_launch<Kernel>(args, context).run());
+  return launch_with<Kernel>(args, context, no_epilogue{});
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

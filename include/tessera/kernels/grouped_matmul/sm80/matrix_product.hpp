@@ -96,9 +96,9 @@ struct warp_operands {
 
 /// A tile of the result for each block; see `place_of`. Without `Direct` operands are stored
 /// anyhow.
-template <class Element, class Shape, bool AcrossA, bool AcrossB, bool Direct>
+template <class Element, class Shape, bool AcrossA, bool AcrossB, bool Direct, class Epilogue>
 __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
-    multiply_matrices(const __grid_constant__ product_args args) {
+    multiply_matrices(const __grid_constant__ product_args args, const Epilogue epilogue) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const tile_place at = place_of(args, blockIdx.x, Shape::rows, Shape::columns);
   if (!at.exists) return;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
   }
   pipe.drain();
   store_result<Shape::rows, Shape::columns, Shape::threads>(
-      args, kept, reinterpret_cast<float*>(shared + Shape::tiles_at), sums);
+      args, kept, reinterpret_cast<float*>(shared + Shape::tiles_at), sums, epilogue);
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm80 {
@@ -30,12 +31,13 @@ struct row_table {
   static constexpr std::int64_t segments_of(std::int64_t groups) { return groups + 2; }
 };
 
-/// to = a b + bias + init for the rows of each matrix; or, with `sums_rows`, a product over its
-/// rows, times the scales of weights.
+/// to = finish(a b + bias + init) for the rows of each matrix; or, with `sums_rows`, a product over
+/// its rows, times the scales of weights.
 struct product_args {
   factor a{}, b{};
   grouped_matrix to{};  ///< null: only sums for scales are wanted
   grouped_matrix bias{}, init{};
+  completion finish{};  ///< of the rows of matrices
   row_table table{};
   bool sums_rows = false;
   std::int64_t matrices = 1;

@@ -59,11 +59,57 @@ __device__ __forceinline__ void add_values(const grouped_matrix& from, std::int6
   }
 }
 
+/// What the options make of values of a row of the result; see completion.hpp.
+__device__ __forceinline__ void complete_values(const completion& how, std::int64_t matrix,
+                                                std::int64_t line, std::int64_t first, int count,
+                                                float (&x)[result_columns]) {
+  activate(how, x);
+  if (how.multiplier.data != nullptr) {
+    const std::int64_t offset = how.multiplier.offset(matrix, line, first);
+#pragma unroll
+    for (int i = 0; i < result_columns; ++i) {
+      if (i < count) {
+        x[i] *= prim::cuda::number_at(how.multiplier.data, how.multiplier.type, offset + i);
+      }
+    }
+  }
+  if (how.residual.data != nullptr) {
+    add_values(how.residual, how.residual.offset(matrix, line, first), count, x);
+  }
+}
+
+/// Bias, initial output and what options and the epilogue make of values of row `line`; stores
+/// them. The matrix is negative for rows of none.
+template <class Epilogue = no_epilogue>
+__device__ __forceinline__ void complete_and_store(const product_args& args, std::int64_t matrix,
+                                                   std::int64_t line, std::int64_t first, int count,
+                                                   float (&x)[result_columns],
+                                                   const Epilogue& epilogue = {}) {
+  const std::int64_t stored = matrix < 0 ? 0 : matrix;
+  if (args.bias.data != nullptr && matrix >= 0) {
+    add_values(args.bias, args.bias.offset(matrix, 0, first), count, x);
+  }
+  if (args.init.data != nullptr) {
+    add_values(args.init, args.init.offset(stored, line, first), count, x);
+  }
+  if (args.finish.exists && matrix >= 0) {
+    complete_values(args.finish, matrix, line, first, count, x);
+  }
+  if constexpr (is_epilogue<Epilogue>) {
+#pragma unroll
+    for (int i = 0; i < result_columns; ++i) {
+      if (i < count && matrix >= 0) x[i] = epilogue(x[i], {matrix, line, first + i});
+    }
+  }
+  store_values(args.to, args.to.offset(stored, line, first), count, x);
+}
+
 /// Stores the part of a tile whose sums are staged: columns [column, column + staged) of the
 /// result.
-template <class Staged, int Rows, int Threads>
+template <class Staged, int Rows, int Threads, class Epilogue>
 __device__ __forceinline__ void store_staged(const product_args& args, const tile_place& at,
-                                             std::int64_t column, const float* staged) {
+                                             std::int64_t column, const float* staged,
+                                             const Epilogue& epilogue) {
   constexpr int groups = Staged::columns / result_columns;
   for (int item = static_cast<int>(threadIdx.x); item < Rows * groups; item += Threads) {
     const int r = item / groups, c = item % groups * result_columns;
@@ -75,19 +121,13 @@ __device__ __forceinline__ void store_staged(const product_args& args, const til
 #pragma unroll
     for (int i = 0; i < result_columns; ++i) x[i] = staged[r * Staged::stride + c + i];
     const std::int64_t line = (args.sums_rows ? 0 : at.first) + row;
-    if (args.bias.data != nullptr && at.matrix >= 0) {
-      add_values(args.bias, args.bias.offset(at.matrix, 0, first), count, x);
-    }
-    if (args.init.data != nullptr) {
-      add_values(args.init, args.init.offset(at.stored_matrix(), line, first), count, x);
-    }
     if (args.weights.scale.data != nullptr && at.depth > 0) {
 #pragma unroll
       for (int i = 0; i < result_columns; ++i) {
         if (i < count) x[i] *= operand_part::scale_of(args.weights, at.matrix, row, first + i);
       }
     }
-    store_values(args.to, args.to.offset(at.stored_matrix(), line, first), count, x);
+    complete_and_store(args, at.matrix, line, first, count, x, epilogue);
   }
 }
 
@@ -137,9 +177,10 @@ __device__ __forceinline__ void sum_for_scales(const product_args& args, const t
 }
 
 /// Stores a tile of sums; everyone is done with `shared` but for what the barrier waits for.
-template <int Rows, int Columns, int Threads, class Sums>
+template <int Rows, int Columns, int Threads, class Sums, class Epilogue>
 __device__ __forceinline__ void store_result(const product_args& args, const tile_place& at,
-                                             float* shared, const Sums& sums) {
+                                             float* shared, const Sums& sums,
+                                             const Epilogue& epilogue) {
   using staged = staged_result<Rows, Columns>;
 #pragma unroll 1
   for (int pass = 0; pass < staged::passes; ++pass) {
@@ -154,7 +195,9 @@ __device__ __forceinline__ void store_result(const product_args& args, const til
     });
     __syncthreads();
     if (args.scale_sums != nullptr) sum_for_scales<staged, Rows, Threads>(args, at, column, shared);
-    if (args.to.data != nullptr) store_staged<staged, Rows, Threads>(args, at, column, shared);
+    if (args.to.data != nullptr) {
+      store_staged<staged, Rows, Threads>(args, at, column, shared, epilogue);
+    }
   }
 }
 

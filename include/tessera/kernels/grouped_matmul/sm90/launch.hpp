@@ -9,31 +9,33 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/scaled_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm90 {
 
-/// All kernels of a row.
-template <class Kernel>
+/// All kernels of a row, with an epilogue of the header path.
+template <class Kernel, class Epilogue = no_epilogue>
 struct row_kernels {
-  using of_tiles = sm80::row_kernels<Kernel>;
+  using of_tiles = sm80::row_kernels<Kernel, Epilogue>;
   static constexpr grouped_matmul_config config = of_tiles::config;
   using element = element_t<config.type>;
   using shape = tile_shape<config.block_n>;
-  using product = void (*)(product_launch);
+  using product = void (*)(product_launch, Epilogue);
 
   static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
 
   static product of_operands(bool across_a, bool across_b) {
-    if (across_a) return &multiply_panels<element, shape, true, true>;
-    return across_b ? &multiply_panels<element, shape, false, true>
-                    : &multiply_panels<element, shape, false, false>;
+    if (across_a) return &multiply_panels<element, shape, true, true, Epilogue>;
+    return across_b ? &multiply_panels<element, shape, false, true, Epilogue>
+                    : &multiply_panels<element, shape, false, false, Epilogue>;
   }
 
   static auto entries() {
@@ -47,24 +49,28 @@ struct row_kernels {
 };
 
 /// Products with blocks that stay for the whole launch, alone or in pairs.
-template <class Kernel>
+template <class Kernel, class Epilogue = no_epilogue>
 class panel_products {
-  using kernels_of = row_kernels<Kernel>;
+  using kernels_of = row_kernels<Kernel, Epilogue>;
   using shape = typename kernels_of::shape;
-  using of_tiles = sm80::tile_products<Kernel>;
+  using of_tiles = sm80::tile_products<Kernel, Epilogue>;
 
  public:
-  panel_products(const grouped_matmul_kernel_args& args, int multiprocessors)
-      : multiprocessors_(multiprocessors), boxed_(are_boxed(args)) {
+  using epilogue_type = Epilogue;
+
+  panel_products(const grouped_matmul_kernel_args& args, int multiprocessors,
+                 const Epilogue& of_row)
+      : epilogue(of_row), multiprocessors_(multiprocessors), boxed_(are_boxed(args)) {
     const bool cut = args.group_sizes != nullptr && args.groups > 1;
     if (boxed_) tile_rows = rows_for(cut ? args.m / args.groups : args.m);
   }
 
+  Epilogue epilogue;
   /// Rows that the table of groups is cut into.
   int tile_rows = of_tiles::tile_rows;
 
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
-    if (!boxed_) return of_tiles::multiply(args, stream);
+    if (!boxed_) return of_tiles{epilogue}.multiply(args, stream);
     const bool by_table = args.table.rows != nullptr && !args.sums_rows;
     const int rows = by_table ? tile_rows : rows_for(args.rows), blocks = rows / shape::rows;
     const std::int64_t tiles = args.tiles(rows, shape::columns);
@@ -78,7 +84,7 @@ class panel_products {
         std::min<std::int64_t>(tiles, std::max(multiprocessors_ / blocks, 1));
     return prim::cuda::launch_clusters(kernels_of::of_operands(args.a.across, args.b.across),
                                        cuda::grid_of(clusters * blocks), blocks, shape::threads,
-                                       kernels_of::shared_bytes, stream, all);
+                                       kernels_of::shared_bytes, stream, all, epilogue);
   }
 
  private:
@@ -118,6 +124,16 @@ class panel_products {
   bool boxed_;
 };
 
+/// The kernels and products of a row.
+template <class Kernel, class Epilogue = no_epilogue>
+using kernels_for =
+    std::conditional_t<is_8_bits(Kernel::config.type), scaled_kernels<Kernel, Epilogue>,
+                       row_kernels<Kernel, Epilogue>>;
+template <class Kernel, class Epilogue>
+using products_for =
+    std::conditional_t<is_8_bits(Kernel::config.type), scaled_products<Kernel, Epilogue>,
+                       panel_products<Kernel, Epilogue>>;
+
 /// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
 template <class Kernel>
 std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multiprocessors) {
@@ -128,18 +144,26 @@ std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multipro
 /// the binary holds no code for. The first launch does the same.
 template <class Kernel>
 status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
+  return cuda::prepare<kernels_for<Kernel>>();
 }
 
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
+/// Runs the row's kernels, with an epilogue, on `context.stream` of the current device; returns
+/// before the work is done. Can be captured in a graph once the device is ready (see `prepare`).
+template <class Kernel, class Epilogue>
+status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
+                   const Epilogue& epilogue) {
+  using products = products_for<Kernel, Epilogue>;
+  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
+  if (status done = cuda::ready<kernels_for<Kernel, Epilogue>>(context, bytes); !done) return done;
+  return cuda::launched(
+      sm80::grouped_launch<Kernel, products>(args, context, {args, context.threads, epilogue})
+          .run());
+}
+
+/// The same without one.
 template <class Kernel>
 status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
-  const panel_products<Kernel> products(args, context.threads);
-  return cuda::launched(
-      sm80::grouped_launch<Kernel, panel_products<Kernel>>(args, context, products).run());
+  return launch_with<Kernel>(args, context, no_epilogue{});
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm90

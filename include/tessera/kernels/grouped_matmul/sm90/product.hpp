@@ -31,8 +31,9 @@ struct product_launch {
   CUtensorMap a, b;
 };
 
-/// The tile of a block and what lies in its shared memory.
-template <int Columns>
+/// The tile of a block and what lies in its shared memory. Threads that multiply have so many
+/// registers.
+template <int Columns, int Registers = 224>
 struct tile_shape {
   static constexpr int rows = 128, columns = Columns;
   static constexpr int depth = 64;  ///< of a stage, as much as a row of a panel has
@@ -42,7 +43,7 @@ struct tile_shape {
   static constexpr int consumers = rows / 64;
   static constexpr int consumer_warps = 4 * consumers;
   static constexpr int threads = prim::cuda::warpgroup_size * (consumers + 1);
-  static constexpr int consumer_registers = 224, producer_registers = 56;
+  static constexpr int consumer_registers = Registers, producer_registers = 504 - 2 * Registers;
 
   struct alignas(1024) shared_memory {
     unsigned char a[stages][a_bytes];
@@ -142,38 +143,88 @@ class producer {
   prim::cuda::ring_place<Shape::stages> stage_place_;
 };
 
-/// A warpgroup that multiplies: 64 rows of every tile.
-template <class Element, class Shape, bool AcrossA, bool AcrossB>
-class consumer {
+/// A warpgroup that takes every tile of its block, and the stages of its operands in order.
+template <class Shape>
+class tile_taker {
+ protected:
   using memory = typename Shape::shared_memory;
-  using product = prim::cuda::warpgroup_product<Element, Shape::columns>;
 
- public:
-  __device__ __forceinline__ consumer(const product_args& args, memory& shared, int warpgroup)
+  __device__ __forceinline__ tile_taker(const product_args& args, memory& shared, int warpgroup)
       : args_(args), shared_(shared), warpgroup_(warpgroup) {}
 
-  __device__ __forceinline__ void run() {
+  /// Calls take(tile, first row of the warpgroup in it, whether that exists) for each.
+  template <class Take>
+  __device__ __forceinline__ void for_each_tile(const Take& take) {
     const std::uint32_t tiles = prim::cuda::shared_address(&shared_.of_tile);
     for (;; tile_place_.advance()) {
       tile_place_.wait_full(tiles);
       const tile_place& at = shared_.tile[tile_place_.stage()];
       if (!at.exists) return;
       const int row = warpgroup_ * 64;
-      const bool busy = at.row + row < at.rows;
-      multiply(static_cast<int>(at.depth), busy);
-      if (busy) store_sums<Element>(args_, at, row, sums_);
+      take(at, row, at.row + row < at.rows);
       __syncwarp();
       if (threadIdx.x % prim::cuda::warp_size == 0) tile_place_.release(tiles);
     }
   }
 
- private:
+  /// Of the stage before the one that is next: its place may be filled, by every block that brings
+  /// something there.
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    const std::uint32_t lane = threadIdx.x % prim::cuda::warp_size;
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_stage);
+    const std::uint32_t empty = barriers + 8 * (Shape::stages + released_place_.stage());
+    if (lane < prim::cuda::blocks_of_cluster()) prim::cuda::arrive_at_block(empty, lane);
+    released_place_.advance();
+  }
+
+  /// The operands of a stage; those of A are the warpgroup's rows.
+  __device__ __forceinline__ std::uint64_t stage_of_a(std::uint32_t stage) const {
+    constexpr int panel = 64 * Shape::row_bytes;
+    return prim::cuda::describe_panels(
+        prim::cuda::shared_address(shared_.a[stage]) + warpgroup_ * panel, panel);
+  }
+  __device__ __forceinline__ std::uint64_t stage_of_b(std::uint32_t stage) const {
+    return prim::cuda::describe_panels(prim::cuda::shared_address(shared_.b[stage]),
+                                       64 * Shape::row_bytes);
+  }
+
+  const product_args& args_;
+  memory& shared_;
+  const int warpgroup_;
+  prim::cuda::ring_place<2> tile_place_;
+  prim::cuda::ring_place<Shape::stages> stage_place_, released_place_;
+};
+
+/// A warpgroup that multiplies: 64 rows of every tile.
+template <class Element, class Shape, bool AcrossA, bool AcrossB, class Epilogue = no_epilogue>
+class consumer : protected tile_taker<Shape> {
+  using base = tile_taker<Shape>;
+  using product = prim::cuda::warpgroup_product<Element, Shape::columns>;
+
+ protected:
+  using base::args_, base::shared_, base::stage_place_, base::release;
+
+ public:
+  __device__ __forceinline__ consumer(const product_args& args,
+                                      typename Shape::shared_memory& shared, int warpgroup,
+                                      const Epilogue& epilogue = {})
+      : base(args, shared, warpgroup), epilogue_(epilogue) {}
+
+  __device__ __forceinline__ void run() {
+    base::for_each_tile([&](const tile_place& at, int row, bool busy) {
+      multiply(static_cast<int>(at.depth), busy);
+      if (busy) store_sums<Element>(args_, at, row, sums_, epilogue_);
+    });
+  }
+
+ protected:
   /// The sums of a tile, if the warpgroup has rows in it (`busy`): a stage is released once the
   /// products of the next one have begun.
   __device__ __forceinline__ void multiply(int depth, bool busy) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_stage);
 #pragma unroll
-    for (float& sum : sums_) sum = 0.0f;
+    for (auto& sum : sums_) sum = 0;
 #pragma unroll 1
     for (int k = 0; k < depth; k += Shape::depth) {
       stage_place_.wait_full(barriers);
@@ -193,11 +244,7 @@ class consumer {
   }
 
   __device__ __forceinline__ void multiply_stage(std::uint32_t stage) {
-    constexpr int panel = 64 * Shape::row_bytes;
-    const std::uint64_t a = prim::cuda::describe_panels(
-        prim::cuda::shared_address(shared_.a[stage]) + warpgroup_ * panel, panel);
-    const std::uint64_t b =
-        prim::cuda::describe_panels(prim::cuda::shared_address(shared_.b[stage]), panel);
+    const std::uint64_t a = base::stage_of_a(stage), b = base::stage_of_b(stage);
     constexpr int step_a = AcrossA ? 16 * Shape::row_bytes : 32;
     constexpr int step_b = AcrossB ? 16 * Shape::row_bytes : 32;
 #pragma unroll
@@ -226,31 +273,15 @@ class consumer {
     prim::cuda::wait_for_threads(1, threads);
   }
 
-  /// Of the stage before the one that is next: its place may be filled, by every block that brings
-  /// something there.
-  __device__ __forceinline__ void release() {
-    __syncwarp();
-    const std::uint32_t lane = threadIdx.x % prim::cuda::warp_size;
-    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_stage);
-    const std::uint32_t empty = barriers + 8 * (Shape::stages + released_place_.stage());
-    if (lane < prim::cuda::blocks_of_cluster()) prim::cuda::arrive_at_block(empty, lane);
-    released_place_.advance();
-  }
-
-  const product_args& args_;
-  memory& shared_;
-  const int warpgroup_;
-  prim::cuda::ring_place<2> tile_place_;
-  prim::cuda::ring_place<Shape::stages> stage_place_, released_place_;
-  float sums_[Shape::columns / 2];
+  const Epilogue& epilogue_;
+  typename product::sum_type sums_[Shape::columns / 2];
 };
 
-/// All tiles of a product whose operands lie as the flags say.
-template <class Element, class Shape, bool AcrossA, bool AcrossB>
-__global__ void __launch_bounds__(Shape::threads, 1)
-    multiply_panels(const __grid_constant__ product_launch all) {
-  extern __shared__ __align__(1024) unsigned char bytes[];
-  auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
+/// What every kernel of panels does: one warp brings operands, warpgroups run `consume(number)`.
+template <class Shape, bool AcrossA, bool AcrossB, class Consume>
+__device__ __forceinline__ void run_block(const product_launch& all,
+                                          typename Shape::shared_memory& shared,
+                                          const Consume& consume) {
   const int warpgroup = prim::cuda::warpgroup_index();
   if (threadIdx.x == 0) {
     const int blocks = static_cast<int>(prim::cuda::blocks_of_cluster());
@@ -267,10 +298,23 @@ __global__ void __launch_bounds__(Shape::threads, 1)
     __syncwarp();
   } else {
     prim::cuda::take_registers<Shape::consumer_registers>();
-    consumer<Element, Shape, AcrossA, AcrossB>(all.product, shared, warpgroup).run();
+    consume(warpgroup);
   }
   // Others may still arrive at this block's barriers.
   prim::cuda::wait_for_cluster();
+}
+
+/// All tiles of a product whose operands lie as the flags say.
+template <class Element, class Shape, bool AcrossA, bool AcrossB, class Epilogue>
+__global__ void __launch_bounds__(Shape::threads, 1)
+    multiply_panels(const __grid_constant__ product_launch all,
+                    const __grid_constant__ Epilogue epilogue) {
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
+  run_block<Shape, AcrossA, AcrossB>(all, shared, [&](int warpgroup) {
+    consumer<Element, Shape, AcrossA, AcrossB, Epilogue>(all.product, shared, warpgroup, epilogue)
+        .run();
+  });
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm90

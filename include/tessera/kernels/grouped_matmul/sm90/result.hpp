@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -53,29 +54,11 @@ struct result_rows {
   }
 };
 
-/// Completes and stores 16 sums, of the 32 columns from `column` on: any type, address and option.
-__device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t column,
-                                          float (&sum)[16]) {
-  const sm80::product_args& args = rows.args;
-  if (args.bias.data != nullptr && rows.at.matrix >= 0) {
-    prim::cuda::with_elements(args.bias.data, args.bias.type, [&](const auto* bias) {
-      rows.for_each(column, [&](int i, int, std::int64_t at_column) {
-        sum[i] += prim::cuda::float_of(bias[args.bias.offset(rows.at.matrix, 0, at_column)]);
-      });
-    });
-  }
-  if (args.init.data != nullptr) {
-    prim::cuda::with_elements(args.init.data, args.init.type, [&](const auto* init) {
-      rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
-        sum[i] += prim::cuda::float_of(init[rows.offset(args.init, half, at_column)]);
-      });
-    });
-  }
-  prim::cuda::with_elements(args.to.data, args.to.type, [&]<class To>(To* to) {
-    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
-      to[rows.offset(args.to, half, at_column)] = prim::nearest<To>(sum[i]);
-    });
-  });
+/// Whether eight columns of a matrix of the result's size are 16 bytes at a multiple of 16.
+__device__ __forceinline__ bool lies_in_eights(const grouped_matrix& of, std::int64_t columns) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(of.data) |
+                    static_cast<std::uintptr_t>((of.row | of.group | columns) * 2);
+  return (of.type == dtype::bf16 || of.type == dtype::f16) && bits % 16 == 0;
 }
 
 /// Stores 16 sums as elements of 16 bits, eight columns at a time.
@@ -98,24 +81,187 @@ __device__ __forceinline__ void store_eights(const result_rows& rows, std::int64
   }
 }
 
-/// Completes and stores the sums of a warpgroup, whose rows of the tile begin at `first_row`.
+/// The elements of such a matrix beside 16 sums, eight columns a word, of two rows.
+struct beside_words {
+  uint4 half[2];
+
+  static __device__ __forceinline__ beside_words at(const result_rows& rows,
+                                                    const grouped_matrix& of, std::int64_t column) {
+    const std::int64_t first = column + rows.quarter * 8;
+    beside_words read{};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (!rows.exists(i) || first >= rows.args.columns) continue;
+      read.half[i] = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(of.data) +
+                                                     rows.offset(of, i, first));
+    }
+    return read;
+  }
+
+  /// Each where its sum is. All lanes of a warp ask together.
+  template <class Element>
+  __device__ __forceinline__ void unpack(float (&x)[16]) const {
+    using words = prim::cuda::half_words<Element>;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      // What brings words to the thread that stores them takes them back.
+      const uint4 own = neighbours_of_quad({half[i].x, half[i].y, half[i].z, half[i].w});
+      const std::uint32_t word[4] = {own.x, own.y, own.z, own.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        x[4 * j + 2 * i] = words::unpack(static_cast<std::uint16_t>(word[j]));
+        x[4 * j + 2 * i + 1] = words::unpack(static_cast<std::uint16_t>(word[j] >> 16));
+      }
+    }
+  }
+  __device__ __forceinline__ void unpack(dtype type, float (&x)[16]) const {
+    if (type == dtype::bf16) return unpack<bf16>(x);
+    unpack<f16>(x);
+  }
+};
+
+/// The same of a matrix of any type and address. All lanes of a warp ask together.
+__device__ __forceinline__ void load_beside(const result_rows& rows, const grouped_matrix& of,
+                                            std::int64_t column, float (&x)[16]) {
+  if (lies_in_eights(of, rows.args.columns)) {
+    return beside_words::at(rows, of, column).unpack(of.type, x);
+  }
+#pragma unroll
+  for (float& each : x) each = 0;
+  prim::cuda::with_elements(of.data, of.type, [&](const auto* elements) {
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      x[i] = prim::cuda::float_of(elements[rows.offset(of, half, at_column)]);
+    });
+  });
+}
+
+/// Bias, initial output and what options make of 16 sums, of the 32 columns from `column` on.
+__device__ __forceinline__ void complete_by_options(const result_rows& rows, std::int64_t column,
+                                                    float (&sum)[16]) {
+  const sm80::product_args& args = rows.args;
+  const bool of_matrix = rows.at.matrix >= 0;
+  float beside[16];
+  if (args.bias.data != nullptr && of_matrix) {
+    prim::cuda::with_elements(args.bias.data, args.bias.type, [&](const auto* bias) {
+      rows.for_each(column, [&](int i, int, std::int64_t at_column) {
+        sum[i] += prim::cuda::float_of(bias[args.bias.offset(rows.at.matrix, 0, at_column)]);
+      });
+    });
+  }
+  if (args.init.data != nullptr) {
+    load_beside(rows, args.init, column, beside);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] += beside[i];
+  }
+  if (!args.finish.exists || !of_matrix) return;
+  sm80::activate(args.finish, sum);
+  if (args.finish.multiplier.data != nullptr) {
+    load_beside(rows, args.finish.multiplier, column, beside);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] *= beside[i];
+  }
+  if (args.finish.residual.data != nullptr) {
+    load_beside(rows, args.finish.residual, column, beside);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] += beside[i];
+  }
+}
+
+/// The same, and what the epilogue makes of them.
+template <class Epilogue>
+__device__ __forceinline__ void complete(const result_rows& rows, std::int64_t column,
+                                         float (&sum)[16], const Epilogue& epilogue) {
+  complete_by_options(rows, column, sum);
+  if constexpr (sm80::is_epilogue<Epilogue>) {
+    if (rows.at.matrix < 0) return;
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      sum[i] = epilogue(sum[i], {rows.at.matrix, rows.at.first + rows.row + 8 * half, at_column});
+    });
+  }
+}
+
+/// Stores 16 sums of the 32 columns from `column` on, whatever the type and address.
+__device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t column,
+                                          const float (&sum)[16]) {
+  const grouped_matrix& to = rows.args.to;
+  prim::cuda::with_elements(to.data, to.type, [&]<class To>(To* elements) {
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      elements[rows.offset(to, half, at_column)] = prim::nearest<To>(sum[i]);
+    });
+  });
+}
+
+/// Whether all that sums become is quick, and lies in eights.
+__device__ __forceinline__ bool finishes_quickly(const sm80::product_args& args) {
+  const auto lies = [&](const grouped_matrix& of) {
+    return of.data == nullptr || lies_in_eights(of, args.columns);
+  };
+  return args.bias.data == nullptr && args.init.data == nullptr &&
+         sm80::is_quick(args.finish.activation) && lies(args.finish.multiplier) &&
+         lies(args.finish.residual);
+}
+
+/// Completes and stores sums of which that is true. What lies beside the next 32 columns is on its
+/// way meanwhile.
 template <class Element, int Sums>
+__device__ __forceinline__ void store_quickly(const result_rows& rows, const float (&sums)[Sums]) {
+  const sm80::completion& finish = rows.args.finish;
+  const bool multiplies = finish.multiplier.data != nullptr, adds = finish.residual.data != nullptr;
+  beside_words factors{}, terms{};
+  const auto fetch = [&](std::int64_t column) {
+    if (multiplies) factors = beside_words::at(rows, finish.multiplier, column);
+    if (adds) terms = beside_words::at(rows, finish.residual, column);
+  };
+  fetch(rows.at.column);
+#pragma unroll
+  for (int group = 0; group < Sums / 16; ++group) {
+    const std::int64_t column = rows.at.column + group * 32;
+    if (column >= rows.args.columns) continue;
+    const beside_words factor = factors, term = terms;
+    if (group + 1 < Sums / 16) fetch(column + 32);
+    float sum[16], beside[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum[i] = sums[group * 16 + i];
+    sm80::activate_quickly(finish, sum);
+    if (multiplies) {
+      factor.unpack(finish.multiplier.type, beside);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) sum[i] *= beside[i];
+    }
+    if (adds) {
+      term.unpack(finish.residual.type, beside);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) sum[i] += beside[i];
+    }
+    store_eights<Element>(rows, column, sum);
+  }
+}
+
+/// Completes and stores the sums of a warpgroup, whose rows of the tile begin at `first_row`.
+/// `Element` is what most results are.
+template <class Element, int Sums, class Epilogue = no_epilogue>
 __device__ __forceinline__ void store_sums(const sm80::product_args& args,
                                            const sm80::tile_place& at, int first_row,
-                                           const float (&sums)[Sums]) {
+                                           const float (&sums)[Sums],
+                                           const Epilogue& epilogue = {}) {
   const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
   const result_rows rows{args, at, at.row + first_row + thread / 32 * 16 + thread % 32 / 4,
                          thread % 4};
-  const auto bits = reinterpret_cast<std::uintptr_t>(args.to.data) |
-                    static_cast<std::uintptr_t>((args.to.row | args.to.group | args.columns) * 2);
-  if (args.to.type == dtype_of<Element>::value && bits % 16 == 0 && args.init.data == nullptr &&
-      (args.bias.data == nullptr || at.matrix < 0)) {
+  const bool in_eights =
+      args.to.type == dtype_of<Element>::value && lies_in_eights(args.to, args.columns);
+  const bool complete_already =
+      !sm80::is_epilogue<Epilogue> && args.init.data == nullptr &&
+      (at.matrix < 0 || (args.bias.data == nullptr && !args.finish.exists));
+  if (in_eights && complete_already) {
 #pragma unroll
     for (int group = 0; group < Sums / 16; ++group) {
       const std::int64_t column = at.column + group * 32;
       if (column < args.columns) store_eights<Element>(rows, column, sums + group * 16);
     }
     return;
+  }
+  if constexpr (!sm80::is_epilogue<Epilogue>) {
+    if (in_eights && finishes_quickly(args)) return store_quickly<Element>(rows, sums);
   }
   // One text for all groups of sums, which registers cannot be indexed by: each is moved there.
 #pragma unroll 1
@@ -125,7 +271,13 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
     for (int i = 0; i < Sums; ++i) {
       if (i / 16 == group) sum[i % 16] = sums[i];
     }
-    store_any(rows, at.column + group * 32, sum);
+    const std::int64_t column = at.column + group * 32;
+    complete(rows, column, sum, epilogue);
+    if (in_eights) {
+      store_eights<Element>(rows, column, sum);
+    } else {
+      store_any(rows, column, sum);
+    }
   }
 }
 

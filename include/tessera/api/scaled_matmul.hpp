@@ -1,0 +1,61 @@
+// Products of elements of 8 bits (f8_e4m3 or i8) with scales, as weights and activations of
+// quantised models have them.
+//
+//   tessera::scaled_matmul_args args{.lhs = tessera::view(x, {rows, k}),
+//                                    .rhs = tessera::view(experts, {groups, n, k}),
+//                                    .group_sizes = tessera::view(sizes, {groups}),
+//                                    .lhs_scale = tessera::view(x_scale, {rows, k / 128}),
+//                                    .rhs_scale = tessera::view(w_scale, {groups, n / 128, k /
+//                                    128}), .out = tessera::view(y, {rows, n})};
+//   if (auto done = tessera::scaled_grouped_matmul(args); !done) report(done.message());
+//
+// What grouped_matmul and matmul compute (api/grouped_matmul.hpp) of lhs and rhs times their
+// scales. Matrices of rhs are [N,K]: both operands lie along the summed axis. Scales are those of
+// blocks, 128 elements of a row of lhs and 128 x 128 of rhs (the last block of an axis may be
+// shorter), or with `scales` rows one for each row of lhs and of rhs.
+//
+// Sums are float. Matrix units keep 14 bits of sums of f8_e4m3: those of 128 elements are scaled
+// and added in float. Sums of i8 are whole numbers, exact up to 131,072 elements, where rows share
+// their scales. Rows for GPUs are of compute capability 9.0, and those of i8 have scales of rows.
+// There are no gradients.
+#pragma once
+
+#include <tessera/api/context.hpp>
+#include <tessera/api/plan.hpp>
+#include <tessera/families/grouped_matmul/scaled_args.hpp>
+#include <tessera/runtime/selection.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera {
+
+/// out [M,N] from lhs [M,K], rhs [G,N,K], group_sizes and both scales; rhs_bias, out_init,
+/// multiplier and residual may be absent. Shapes: see scaled_matmul_args. Zero sizes are legal.
+status scaled_grouped_matmul(const scaled_matmul_args& args,
+                             const scaled_matmul_options& options = {},
+                             const context& context = {});
+
+/// out [M,N] from lhs [M,K] and rhs [N,K], or all of them with an axis of the batch in front.
+status scaled_matmul(const scaled_matmul_args& args, const scaled_matmul_options& options = {},
+                     const context& context = {});
+
+/// The same operations; a refusal is thrown as tessera::error.
+inline void scaled_grouped_matmul_or_throw(const scaled_matmul_args& args,
+                                           const scaled_matmul_options& options = {},
+                                           const context& context = {}) {
+  throw_if_failed(scaled_grouped_matmul(args, options, context));
+}
+inline void scaled_matmul_or_throw(const scaled_matmul_args& args,
+                                   const scaled_matmul_options& options = {},
+                                   const context& context = {}) {
+  throw_if_failed(scaled_matmul(args, options, context));
+}
+
+/// Runs have the planned shapes and sizes of groups of their own.
+using scaled_matmul_plan = basic_plan<scaled_matmul_problem>;
+
+/// See `plan` and `explain` of api/grouped_matmul.hpp.
+result<scaled_matmul_plan> plan(const scaled_matmul_problem& problem, const context& context = {});
+result<explanation> explain(const scaled_matmul_problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,137 @@
+// The kernels of a row of elements of 8 bits, and how a product is launched.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/families/grouped_matmul/rules.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/any_codes.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/scaled_product.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+
+namespace tessera::kernels::grouped_matmul::sm90 {
+
+/// All kernels of a row, with an epilogue of the header path. Of i8 only rows share scales.
+template <class Kernel, class Epilogue = no_epilogue>
+struct scaled_kernels {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  static constexpr grouped_matmul_config config = resolved(Kernel::config);
+  using element = element_t<config.type>;
+  using shape = tile_shape<config.block_n, 232>;
+  using product = void (*)(scaled_launch, Epilogue);
+
+  static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
+
+  static product with_scales(product_scales scales) {
+    if constexpr (config.type != dtype::i8) {
+      if (scales == product_scales::blocks) {
+        return &multiply_scaled<element, shape, product_scales::blocks, Epilogue>;
+      }
+    }
+    return &multiply_scaled<element, shape, product_scales::rows, Epilogue>;
+  }
+
+  static auto entries() {
+    return std::array{cuda::entry_of(with_scales(product_scales::blocks), shared_bytes),
+                      cuda::entry_of(with_scales(product_scales::rows), shared_bytes),
+                      cuda::entry_of(&multiply_any_codes<element, Epilogue>),
+                      cuda::entry_of(&sm80::place_groups)};
+  }
+};
+
+/// Products of a call's lhs and rhs.
+template <class Kernel, class Epilogue = no_epilogue>
+class scaled_products {
+  using kernels_of = scaled_kernels<Kernel, Epilogue>;
+  using shape = typename kernels_of::shape;
+
+ public:
+  using epilogue_type = Epilogue;
+
+  scaled_products(const grouped_matmul_kernel_args& args, int multiprocessors,
+                  const Epilogue& of_row)
+      : epilogue(of_row),
+        tile_rows(rows_for(args.group_sizes != nullptr && args.groups > 1 ? args.m / args.groups
+                                                                          : args.m)),
+        multiprocessors_(multiprocessors),
+        how_(args.scales),
+        scales_{static_cast<const float*>(args.lhs_scale.data),
+                args.lhs_scale.row,
+                args.lhs_scale.group,
+                static_cast<const float*>(args.rhs_scale.data),
+                args.rhs_scale.row,
+                args.rhs_scale.group} {}
+
+  Epilogue epilogue;
+  /// Rows that the table of groups is cut into.
+  int tile_rows;
+
+  cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
+    scaled_launch launch{.all = {.product = args, .a = {}, .b = {}}, .scales = scales_};
+    if (args.tiles(tile_rows, shape::columns) == 0) return cudaSuccess;
+    if (!are_boxed(args)) return multiply_any(args, stream);
+    launch.all.product.depth = args.depth / 2;
+    if (args.depth > 0 &&
+        !(make_map(launch.all.a, args.a, args.rows, args, shape::rows) &&
+          make_map(launch.all.b, args.b, args.columns, args, shape::columns / 2))) {
+      return multiply_any(args, stream);
+    }
+    const int blocks = tile_rows / shape::rows;
+    const std::int64_t clusters = std::min<std::int64_t>(args.tiles(tile_rows, shape::columns),
+                                                         std::max(multiprocessors_ / blocks, 1));
+    return prim::cuda::launch_clusters(kernels_of::with_scales(how_),
+                                       cuda::grid_of(clusters * blocks), blocks, shape::threads,
+                                       kernels_of::shared_bytes, stream, launch, epilogue);
+  }
+
+ private:
+  /// Two blocks read rhs once where matrices have rows for both.
+  static int rows_for(std::int64_t rows) {
+    return rows >= 2 * shape::rows ? 2 * shape::rows : shape::rows;
+  }
+
+  cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
+    const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
+    return prim::cuda::launch_kernel(&multiply_any_codes<typename kernels_of::element, Epilogue>,
+                                     cuda::grid_of(blocks), any_threads, 0, stream, false, args,
+                                     scales_, how_, tile_rows, epilogue);
+  }
+
+  /// Whether the copy unit addresses both operands, and sums of i8 have room.
+  static bool are_boxed(const product_args& args) {
+    constexpr std::int64_t most = INT32_MAX / 2;  // positions are numbers of 32 bits
+    constexpr std::int64_t most_bytes = 131'071;  // times 2^14 it is below 2^31
+    const auto is_boxed = [&](const grouped_matrix& matrix) {
+      const auto bits = reinterpret_cast<std::uintptr_t>(matrix.data) |
+                        static_cast<std::uintptr_t>(matrix.row | matrix.group | args.depth);
+      return bits % 16 == 0 && matrix.row >= 0 && matrix.group >= 0;
+    };
+    if (kernels_of::config.type == dtype::i8 && args.depth > most_bytes) return false;
+    return args.rows <= most && args.columns <= most && args.depth <= most &&
+           args.matrices <= most && is_boxed(args.a.matrix) && is_boxed(args.b.matrix);
+  }
+
+  /// Of an operand with `extent` rows, boxes of so many of them. Elements are taken in pairs.
+  static bool make_map(CUtensorMap& map, const sm80::factor& of, std::int64_t extent,
+                       const product_args& args, int box) {
+    const std::int64_t matrices = of.matrix.group == 0 ? 1 : args.matrices;
+    return prim::cuda::make_tensor_map(map, {of.matrix.data,
+                                             {args.depth / 2, extent, matrices, 1},
+                                             {1, of.matrix.row / 2, of.matrix.group / 2, 0},
+                                             {prim::cuda::panel_columns, box, 1, 1}});
+  }
+
+  int multiprocessors_;
+  product_scales how_;
+  operand_scales scales_;
+};
+
+}  // namespace tessera::kernels::grouped_matmul::sm90
