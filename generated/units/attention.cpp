@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d111002b78472b1f";
-  if (kind == device_kind::cuda) return "2af29f2cf2552c8e";
+  if (kind == device_kind::cpu) return "7b00f2f9eb8a9748";
+  if (kind == device_kind::cuda) return "cb5954fecf288199";
   return {};
 }
 

@@ -39,34 +39,54 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA)
     , table_row<rows::attention_backward_cuda_sm80_bf16_d128_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d128_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d192v128_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d256_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d256_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d64_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d96_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d96_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d96_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_dany_16x16, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d128_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d128_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d192v128_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d256_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d256_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d64_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d96_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d96_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d96_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_dany_16x16, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f32_dany_16x16, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::attention_backward_cuda_sm90_bf16_d128_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d128_atomics_turns_64x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_bf16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d192v128_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_bf16_d256_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d256_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_bf16_d64_atomics_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d64_atomics_turns_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_bf16_d96_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_bf16_d96_atomics_turns_64x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d128_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d128_atomics_turns_64x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d192v128_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d192v128_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d256_atomics_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d256_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d64_atomics_128x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d64_atomics_turns_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm90_f16_d96_atomics_64x128, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm90_f16_d96_atomics_turns_64x128, 0, 0, 0, 0>
 #endif
 #endif
     >::checked();
@@ -77,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ded3e3d7e68c77b4";
-  if (kind == device_kind::cuda) return "0889fa870c4d280b";
+  if (kind == device_kind::cpu) return "be30b4f70e7c0eb5";
+  if (kind == device_kind::cuda) return "2a58b57ee1ac48e4";
   return {};
 }
 

@@ -86,8 +86,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "81965eed4b2a1871";
-  if (kind == device_kind::cuda) return "bb627217c474281e";
+  if (kind == device_kind::cpu) return "e73354ab092b1d70";
+  if (kind == device_kind::cuda) return "d82ebf02b460939c";
   return {};
 }
 

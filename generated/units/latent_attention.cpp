@@ -52,6 +52,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cuda_sm80_selected_forward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_selected_forward_bf16, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_f16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm90_expanded_forward_bf16, 0, 0, 0, 0>
 #endif
 #endif
@@ -63,8 +65,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b20f0a63d94e9bfb";
-  if (kind == device_kind::cuda) return "286f2ae2581c55fc";
+  if (kind == device_kind::cpu) return "1fa36e5e58fc4bf7";
+  if (kind == device_kind::cuda) return "7fc83c66c8eb348a";
   return {};
 }
 

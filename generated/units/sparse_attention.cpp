@@ -42,6 +42,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d128, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_f16_d64, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
@@ -53,6 +55,12 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d64, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d128, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d64, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d64, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -62,8 +70,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b165293bfd90ef68";
-  if (kind == device_kind::cuda) return "b14e6993a577cd21";
+  if (kind == device_kind::cpu) return "ed71ae92a5316672";
+  if (kind == device_kind::cuda) return "d52056fbf1ab7e14";
   return {};
 }
 

@@ -385,6 +385,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/sparse_attention_blocksparse_backward.cu
   units/cuda_sm80/sparse_attention_blocksparse_backward_bf16_d128.cu
   units/cuda_sm80/sparse_attention_blocksparse_backward_bf16_d64.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward_f16_d128.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward_f16_d64.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d128.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d64.cu
@@ -458,9 +460,17 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_backward_f16_d64_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics_turns.cu
+  units/cuda_sm90/delta_rule_bf16_forward_chunk_k128.cu
+  units/cuda_sm90/delta_rule_bf16_forward_chunk_k64.cu
+  units/cuda_sm90/latent_attention_bf16.cu
   units/cuda_sm90/latent_attention_expanded_bf16.cu
+  units/cuda_sm90/latent_attention_f16.cu
   units/cuda_sm90/quantized_product_bf16.cu
   units/cuda_sm90/quantized_product_f16.cu
+  units/cuda_sm90/sparse_attention_blocksparse_forward_bf16_d128.cu
+  units/cuda_sm90/sparse_attention_blocksparse_forward_bf16_d64.cu
+  units/cuda_sm90/sparse_attention_blocksparse_forward_f16_d128.cu
+  units/cuda_sm90/sparse_attention_blocksparse_forward_f16_d64.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n256.cu
   units/cuda_sm90/grouped_matmul_f16_m128n128.cu
