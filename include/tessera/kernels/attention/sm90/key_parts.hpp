@@ -93,8 +93,7 @@ class key_parts {
   }
 
   __device__ __forceinline__ void add_up() const {
-    const int own = planned_.piece;
-    const int first_piece = own - part_of(args_, planned_);
+    const int first_piece = planned_.piece - part_of(args_, planned_);
     const int end = first_piece + static_cast<int>(args_.parts.value);
     const auto state_of = [&](int piece) {
       return __ldcg(place_of(piece) + fours * prim::cuda::warpgroup_size);
@@ -107,17 +106,17 @@ class key_parts {
       most[1] = fmaxf(most[1], state.y);
     }
     lane_.sum[0] = lane_.sum[1] = 0.0f;
-    // A few sums at a time through all parts: so many loads are on their way at once.
-    constexpr int at_once = fours < 8 ? fours : 8;
+    // A few sums at a time through all parts, the own from memory too: what is held in registers
+    // beside them would not fit.
+    constexpr int at_once = 8;
 #pragma unroll
     for (int begin = 0; begin < fours; begin += at_once) {
-      const int count = min(at_once, fours - begin);
-      float4 sums[at_once];
+      const int last = min(begin + at_once, fours);
 #pragma unroll
-      for (float4& four : sums) four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      for (int i = 4 * begin; i < 4 * last; ++i) lane_.out[i] = 0.0f;
 #pragma unroll 1
       for (int piece = first_piece; piece < end; ++piece) {
-        const float4* const place = place_of(piece) + begin * prim::cuda::warpgroup_size;
+        const float4* const place = place_of(piece);
         const float4 state = state_of(piece);
         const float first = prim::cuda::exp2_fast(state.x - most[0]);
         const float second = prim::cuda::exp2_fast(state.y - most[1]);
@@ -125,28 +124,14 @@ class key_parts {
           lane_.sum[0] = fmaf(first, state.z, lane_.sum[0]);
           lane_.sum[1] = fmaf(second, state.w, lane_.sum[1]);
         }
-        float4 found[at_once];
 #pragma unroll
-        for (int i = 0; i < count; ++i) {
-          const float* const held = lane_.out + 4 * (begin + i);
-          found[i] = piece == own ? make_float4(held[0], held[1], held[2], held[3])
-                                  : __ldcg(place + i * prim::cuda::warpgroup_size);
+        for (int i = begin; i < last; ++i) {
+          const float4 four = __ldcg(place + i * prim::cuda::warpgroup_size);
+          lane_.out[4 * i] = fmaf(first, four.x, lane_.out[4 * i]);
+          lane_.out[4 * i + 1] = fmaf(first, four.y, lane_.out[4 * i + 1]);
+          lane_.out[4 * i + 2] = fmaf(second, four.z, lane_.out[4 * i + 2]);
+          lane_.out[4 * i + 3] = fmaf(second, four.w, lane_.out[4 * i + 3]);
         }
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-          sums[i].x = fmaf(first, found[i].x, sums[i].x);
-          sums[i].y = fmaf(first, found[i].y, sums[i].y);
-          sums[i].z = fmaf(second, found[i].z, sums[i].z);
-          sums[i].w = fmaf(second, found[i].w, sums[i].w);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < count; ++i) {
-        float* const held = lane_.out + 4 * (begin + i);
-        held[0] = sums[i].x;
-        held[1] = sums[i].y;
-        held[2] = sums[i].z;
-        held[3] = sums[i].w;
       }
     }
     lane_.reference[0] = most[0];

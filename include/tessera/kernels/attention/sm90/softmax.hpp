@@ -29,6 +29,7 @@ struct lane_tile {
   float reference[2];  ///< in powers of 2, less the headroom
   float sum[2];        ///< of this lane's weights
   float scale;         ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
+  float size[2];       ///< caps_exponents: largest products of this lane, without their signs
 };
 
 /// What scores of a lane's row times are powers of 2.
@@ -63,7 +64,9 @@ __device__ __forceinline__ bool cap_products(lane_tile<Traits>& lane, const prod
   for (int i = 0; i < Traits::block_kv / 2; ++i) {
     large[i & 3] = fmaxf(large[i & 3], fabsf(lane.scores[i]));
   }
-  const float largest = fmaxf(fmaxf(large[0], large[1]), fmaxf(large[2], large[3]));
+  lane.size[0] = fmaxf(large[0], large[1]);
+  lane.size[1] = fmaxf(large[2], large[3]);
+  const float largest = fmaxf(lane.size[0], lane.size[1]);
   // NaN, which fmaxf leaves out, stays what it is.
   if (prim::cuda::any_of_warp(largest > cap.near)) {
 #pragma unroll
@@ -117,16 +120,21 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 template <class Traits>
 __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
                                                bool uncapped, float2* factors) {
-  float most[2];
-  largest_scores(lane, args, uncapped, most);
-  const auto passes = [&](int half) {
+  const auto passes = [&](float most, int half) {
     if constexpr (Traits::codes_of_heads) {
-      return most[half] * lane.scale > lane.reference[half] + args.rescale_above;
+      return most * lane.scale > lane.reference[half] + args.rescale_above;
     } else {
-      return most[half] > fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
+      return most > fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
     }
   };
-  if (!prim::cuda::any_of_warp(passes(0) || passes(1))) return false;
+  // No capped product is larger than the product without its sign, which is there already.
+  if (Traits::caps_exponents && uncapped &&
+      !prim::cuda::any_of_warp(passes(lane.size[0], 0) || passes(lane.size[1], 1))) {
+    return false;
+  }
+  float most[2];
+  largest_scores(lane, args, uncapped, most);
+  if (!prim::cuda::any_of_warp(passes(most[0], 0) || passes(most[1], 1))) return false;
   float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -77,10 +77,10 @@ struct kernel_traits {
   static constexpr bool caps_products =
       has(attention_feature::soft_cap) && !has_biases && !Hooks::has_logits;
   /// Such a cap is taken into the exponents where products are far below it (`cap_products`).
-  /// Beside segments that is slower, and head dim 256 has not been measured.
-  static constexpr bool caps_exponents = caps_products && config.head_dim <= 128 &&
-                                         config.features.without(base_features) ==
-                                             (attention_features{} | attention_feature::soft_cap);
+  /// Beside segments that is slower.
+  static constexpr bool caps_exponents =
+      caps_products && config.features.without(base_features) ==
+                           (attention_features{} | attention_feature::soft_cap);
   static constexpr bool drops = has(attention_feature::dropout);
   /// Something is done to scores but what intervals of keys say.
   static constexpr bool modifies =
