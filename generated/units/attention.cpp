@@ -159,7 +159,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_16x64_w1b3, 7790, 456064, 196, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x32_w1b6, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_every_128x32_w4b2, 7640, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_64x48_w4b3, 0, 0, 0, 0>
@@ -193,7 +193,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d128_coded_soft_cap_128x32_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 7970, 456064, 196, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x32_w1b8, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x64_w1b3, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x32_w1b6, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_every_128x32_w4b2, 7330, 565632, 250, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x48_w4b2, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_64x48_w4b3, 0, 0, 0, 0>

@@ -65,14 +65,18 @@ inline flash_problem dense_problem(const page_problem& paged) {
 /// The dense call of tensors in host memory; q, out and lse are those of the call itself.
 class dense_pages {
  public:
-  dense_pages(page_op op, const page_attention_args& paged, const page_attention_options& options)
+  /// `as_stored`: products with the scales of tokens are rounded, as rows may do.
+  dense_pages(page_op op, const page_attention_args& paged, const page_attention_options& options,
+              bool as_stored = false)
       : args_(dense_shapes(op, paged, options)), options_(dense_options(op, options)) {
     const double root = std::sqrt(static_cast<double>(paged.q.extent[2]));
     if (options.k_scale) {
       options_.softmax_scale = options.softmax_scale.value_or(1.0 / root) * *options.k_scale;
     }
-    gather(paged, options, paged.k_pages, {paged.k_scales, paged.k_token_scales}, args_.k, keys_);
-    gather(paged, options, paged.v_pages, {paged.v_scales, paged.v_token_scales}, args_.v, values_);
+    gather(paged, options, paged.k_pages, {paged.k_scales, paged.k_token_scales, as_stored},
+           args_.k, keys_);
+    gather(paged, options, paged.v_pages, {paged.v_scales, paged.v_token_scales, as_stored},
+           args_.v, values_);
     const auto with_axis = [](const tensor_view& view, tensor_view& to, std::size_t added) {
       to.data = view.data;
       for (std::size_t axis = 0, from = 0; axis < static_cast<std::size_t>(to.rank); ++axis) {
@@ -94,6 +98,7 @@ class dense_pages {
   struct scale_tensors {
     const tensor_view& of_heads;
     const tensor_view& of_tokens;
+    bool as_stored;
   };
   static void gather(const page_attention_args& paged, const page_attention_options& options,
                      const tensor_view& pool, const scale_tensors& scales, tensor_view& tokens,
@@ -120,8 +125,10 @@ class dense_pages {
                                     j % page_size * stride_of('T') + h * stride_of('H');
           const std::int64_t to =
               n * tokens.stride[0] + j * tokens.stride[1] + h * tokens.stride[2];
-          const double scale = scale_of_head(scales.of_heads, h) *
-                               scale_of_slot(scales.of_tokens, page_size, page, j % page_size, h);
+          const code_scales scale{
+              scale_of_head(scales.of_heads, h),
+              scale_of_slot(scales.of_tokens, page_size, page, j % page_size, h),
+              rounded_type(scales.as_stored, scales.of_tokens, paged.q.type)};
           gather_row(pool, from, scale, tokens, to, tokens.extent[3]);
         }
       }

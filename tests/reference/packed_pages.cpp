@@ -119,8 +119,8 @@ std::int64_t paged_batch::offset(const tensor_view& pool, std::int64_t n, std::i
   return page(n, j) * pool.stride[0] + j % page_size() * pool.stride[1] + head * pool.stride[2];
 }
 
-packed_pages::packed_pages(const paged_batch& batch, gathering what)
-    : batch_(batch), options_(batch.options) {
+packed_pages::packed_pages(const paged_batch& batch, gathering what, bool as_stored)
+    : batch_(batch), as_stored_(as_stored), options_(batch.options) {
   args_.q = batch.q;
   args_.out = batch.out;
   args_.lse = batch.lse;
@@ -186,15 +186,16 @@ void packed_pages::gather(const pool_tensors& from_tensors, tensor_view& tokens,
         const std::int64_t at =
             is_new ? token * fresh.stride[0] + h * fresh.stride[1] : batch_.offset(pool, n, j, h);
         const std::int64_t page_size = batch_.page_size();
-        const double scale =
-            scale_of_head(scales, h) *
-            scale_of_slot(token_scales, page_size, batch_.page(n, j), j % page_size, h);
+        const code_scales scale{
+            scale_of_head(scales, h),
+            scale_of_slot(token_scales, page_size, batch_.page(n, j), j % page_size, h),
+            rounded_type(as_stored_, token_scales, batch_.q.type)};
         if (from.type == pool.type) {
           gather_row(from, at, scale, tokens, to, pool.extent[3]);
           continue;
         }
         for (std::int64_t d = 0; d < pool.extent[3]; ++d) {  // rounded as it is written
-          store(tokens, to + d, nearest_element(pool.type, read(from, at + d)) * scale);
+          store(tokens, to + d, scale(nearest_element(pool.type, read(from, at + d))));
         }
       }
     }

@@ -81,7 +81,9 @@ enum class gathering { keys_and_values, nothing };
 /// The packed call of tensors in host memory, or its shapes. Not copied: it points into itself.
 class packed_pages {
  public:
-  explicit packed_pages(const paged_batch& batch, gathering what = gathering::keys_and_values);
+  /// `as_stored`: products with the scales of tokens are rounded, as rows may do.
+  explicit packed_pages(const paged_batch& batch, gathering what = gathering::keys_and_values,
+                        bool as_stored = false);
   packed_pages(const packed_pages&) = delete;
   packed_pages& operator=(const packed_pages&) = delete;
 
@@ -101,6 +103,7 @@ class packed_pages {
   void gather(const pool_tensors& from, tensor_view& tokens, std::vector<std::byte>& memory) const;
 
   paged_batch batch_;
+  bool as_stored_;
   flash_attention_args args_;
   flash_attention_options options_;
   std::vector<std::int32_t> cu_seqlens_q_, cu_seqlens_k_;

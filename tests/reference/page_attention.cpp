@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
@@ -34,7 +35,8 @@ consteval std::size_t number_of(std::string_view name) {
 
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
-  const dense_pages dense(op_of(call), args_of(call), call.options_as<page_attention_options>());
+  const dense_pages dense(op_of(call), args_of(call), call.options_as<page_attention_options>(),
+                          std::is_same_v<Precision, as_stored>);
   const auto result = multiplied(flash_attention<Precision>(dense.args(), dense.options()),
                                  call.options_as<page_attention_options>().v_scale.value_or(1.0));
   return expected_out_and_lse(result, call, number_of("out"), number_of("lse"));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
@@ -56,7 +57,7 @@ void write_new_tokens(const paged_batch& batch) {
           const std::int64_t from = token * fresh.stride[0] + h * fresh.stride[1];
           const std::int64_t columns = h < fresh.extent[1] ? fresh.extent[2] : 0;
           const bool same = pool.type == fresh.type;
-          if (same) gather_row(fresh, from, 1.0, pool, to, columns);
+          if (same) gather_row(fresh, from, {}, pool, to, columns);
           for (std::int64_t d = same ? columns : 0; d < width; ++d) {
             store(pool, to + d,
                   d < columns ? nearest_element(pool.type, read(fresh, from + d)) : 0.0);
@@ -101,7 +102,8 @@ expected_tensors written_pools(const bound_call& call) {
 template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const paged_batch batch = batch_of(call);
-  const packed_pages packed(batch);
+  const packed_pages packed(batch, gathering::keys_and_values,
+                            std::is_same_v<Precision, as_stored>);
   const flash_result result = multiplied(
       flash_attention<Precision>(packed.args(), packed.options(), packed.hooks()), batch.v_scale);
   expected_tensors all =

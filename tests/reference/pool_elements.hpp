@@ -60,8 +60,25 @@ inline double scale_of_slot(const tensor_view& scales, std::int64_t page_size, s
   return read(scales, place_of_scale(scales, page_size, page, slot, head));
 }
 
+/// What codes are multiplied by.
+struct code_scales {
+  double of_head = 1;
+  double of_token = 1;
+  /// The type that products with the scale of a token are rounded to; none: they are exact.
+  dtype rounded = dtype::none;
+
+  double operator()(double code) const {
+    const double product = code * of_token;
+    return (rounded == dtype::none ? product : nearest_element(rounded, product)) * of_head;
+  }
+};
+/// That of keys and values that rows may store before they multiply them.
+inline dtype rounded_type(bool as_stored, const tensor_view& token_scales, dtype queries) noexcept {
+  return as_stored && token_scales.present() ? queries : dtype::none;
+}
+
 /// One row of tokens to another place, as elements of the type `to` has. Codes are multiplied.
-inline void gather_row(const tensor_view& from, std::int64_t at, double scale,
+inline void gather_row(const tensor_view& from, std::int64_t at, const code_scales& scales,
                        const tensor_view& to, std::int64_t place, std::int64_t columns) {
   if (from.type == to.type) {
     const auto size = static_cast<std::int64_t>(size_of(from.type));
@@ -70,7 +87,7 @@ inline void gather_row(const tensor_view& from, std::int64_t at, double scale,
                 static_cast<std::size_t>(columns * size));
     return;
   }
-  for (std::int64_t d = 0; d < columns; ++d) store(to, place + d, read(from, at + d) * scale);
+  for (std::int64_t d = 0; d < columns; ++d) store(to, place + d, scales(read(from, at + d)));
 }
 
 /// Fills a tensor of codes with numbers that no exponential is too small for; false if it is none.

@@ -3,12 +3,12 @@
 
 namespace tessera {
 namespace rows {
-struct attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3 {
-  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, attention_phase::decode, key_storage::paged, base_features | attention_feature::soft_cap, 16, 64, {1, 3, false}};
+struct attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x32_w1b6 {
+  static constexpr attention_config config{backend::cuda_sm80, dtype::bf16, 128, 128, mask_mode::window, attention_phase::decode, key_storage::paged, base_features | attention_feature::soft_cap, 16, 32, {1, 6, false}};
 };
 }  // namespace rows
 
-template std::size_t kernels::attention::sm80::workspace_bytes<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3>(const attention_kernel_args&, int);
-template status kernels::attention::sm80::launch<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3>(const attention_kernel_args&, const launch_context&);
-template status kernels::attention::sm80::prepare<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x64_w1b3>();
+template std::size_t kernels::attention::sm80::workspace_bytes<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x32_w1b6>(const attention_kernel_args&, int);
+template status kernels::attention::sm80::launch<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x32_w1b6>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm80::prepare<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x32_w1b6>();
 }  // namespace tessera

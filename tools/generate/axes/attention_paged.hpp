@@ -84,7 +84,7 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .phases = decode,
           .keys = pages,
           .features = features,
-          .tiles = {{16, 64, {.warps = 1, .blocks_per_sm = 3}}},
+          .tiles = {{16, 32, {.warps = 1, .blocks_per_sm = 6}}},
       },
       {
           .about = "sm80, pages of 8 bits: decode with head dim 64",
