@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,16 @@ struct modifying_row {
 struct sparse_row {
   static constexpr sparse_attention_config config{
       .target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128};
+};
+/// The dense row that it stands on.
+struct square_row {
+  static constexpr attention_config config{.target = backend::cuda_sm90,
+                                           .type = dtype::bf16,
+                                           .head_dim = 128,
+                                           .features = base_features | attention_feature::soft_cap,
+                                           .block_q = 128,
+                                           .block_kv = 128,
+                                           .tiling = {.warps = 12, .blocks_per_sm = 1}};
 };
 
 /// Keys from `first` on.
@@ -165,6 +176,47 @@ TEST_F(direct_sm90, functors_hide_tokens_of_blocksparse_attention) {
   const std::vector<bf16> found = out_.fetch(), expected = tokens(rows * heads, 7);
   for (std::size_t i = 0; i < found.size(); ++i) {
     ASSERT_EQ(found[i].bits, expected[i].bits) << i;
+  }
+}
+
+TEST_F(direct_sm90, blocksparse_attention_has_the_bits_of_dense_attention_where_nothing_is_hidden) {
+  constexpr std::int64_t length = 300;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  const auto numbers = [&] {
+    std::vector<bf16> all;
+    for (std::int64_t i = 0; i < heads * length * dim; ++i) all.emplace_back(normal(random));
+    return all;
+  };
+  device_values<bf16> q{numbers()}, k{numbers()}, v{numbers()};
+  device_values<bf16> dense_out{numbers()}, sparse_out{numbers()};
+  device_values<std::uint8_t> shown{std::vector<std::uint8_t>(9, 2)};
+  const auto heads_first = [](auto& of) {
+    return view(of.data(), {1, heads, length, dim}, {}, here);
+  };
+  const auto tokens_first = [](auto& of) {
+    return view(of.data(), {1, length, heads, dim}, {heads * length * dim, dim, length * dim, 1},
+                here);
+  };
+  for (const bool causal : {false, true}) {
+    const status dense = launch<square_row>(flash_attention_args{.q = tokens_first(q),
+                                                                 .k = tokens_first(k),
+                                                                 .v = tokens_first(v),
+                                                                 .out = tokens_first(dense_out)},
+                                            {.causal = causal}, cuda{});
+    ASSERT_TRUE(dense) << dense.message();
+    const status sparse = launch<sparse_row>(
+        blocksparse_attention_args{.q = heads_first(q),
+                                   .k = heads_first(k),
+                                   .v = heads_first(v),
+                                   .block_mask = view(shown.data(), {1, 1, 3, 3}, {}, here),
+                                   .out = heads_first(sparse_out)},
+        {.causal = causal, .block_q = 128, .block_k = 128}, cuda{});
+    ASSERT_TRUE(sparse) << sparse.message();
+    const std::vector<bf16> expected = dense_out.fetch(), found = sparse_out.fetch();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i].bits, expected[i].bits) << i << ", causal " << causal;
+    }
   }
 }
 

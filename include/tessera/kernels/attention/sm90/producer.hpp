@@ -100,16 +100,17 @@ class producer {
       const int late = min(tiles.last, tiles.first + tiles_ahead<Traits>);
       // Values trail keys by a tile: products with the next keys run before those with values.
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
-      for (int tile = tiles.last; tile >= tiles.first; --tile) {
-        if (tile == late && lane() == 0) {
-          prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
+      bool is_wanted = false;   // the next work tile
+      for (int tile = tiles.last;;) {
+        tile = shown_before(shared_.tile[tile_place_.stage()], tile, tiles.first);
+        if (!is_wanted && tile < late) {
+          is_wanted = true;
+          if (lane() == 0) prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
         }
-        if (tile > tiles.first) {
-          if (!shows_tile(shared_.tile[tile_place_.stage()], tile - 1)) continue;
-          bring_keys(work, (tile - 1) * Traits::block_kv);
-        }
+        if (tile >= tiles.first) bring_keys(work, tile * Traits::block_kv);
         if (before < tiles.last) bring_values(work, before * Traits::block_kv);
-        before = tile - 1;
+        if (tile < tiles.first) break;
+        before = tile;
       }
       __syncwarp();
       if (lane() == 0) tile_place_.release(barriers);

@@ -85,6 +85,8 @@ class score_mod {
       }
     }
     if constexpr (row_form::calls_functors) {
+      // Products are logits, and all are seen.
+      if (args_.plain && inside && !looks) return;
       apply_to_rows<Traits::key_tiles>(key0, looks, inside);
     } else if constexpr (row_form::reads) {
       // 16 keys at a time, each in the place of the first, so that the code is there once and takes

@@ -27,6 +27,22 @@ __device__ __forceinline__ bool shows_tile(const planned_tile<Traits>& planned, 
          (planned.classes[tile / 32].some_of_block >> tile % 32 & 1u) != 0;
 }
 
+/// The last tile before `tile` that `shows_tile` is true of; without one from `first` on, a tile
+/// before `first`.
+template <class Traits>
+__device__ __forceinline__ int shown_before(const planned_tile<Traits>& planned, int tile,
+                                            int first) {
+  if constexpr (!Traits::classifies) return tile - 1;
+  if (planned.classes == nullptr) return tile - 1;
+  while (tile > first) {
+    const int last = tile - 1;
+    const std::uint32_t left = planned.classes[last / 32].some_of_block << (31 - last % 32);
+    if (left != 0) return last - __clz(static_cast<int>(left));
+    tile = last / 32 * 32;
+  }
+  return first - 1;
+}
+
 /// True if some row of the warpgroup may not see all of a tile of keys.
 template <class Traits>
 __device__ __forceinline__ bool hides_some(const planned_tile<Traits>& planned, int warpgroup,

@@ -111,6 +111,9 @@ __global__ void __launch_bounds__(Threads, 2)
 /// Most splits of a launch.
 inline constexpr int most_splits = 64;
 
+/// Splits whose sums are asked for at the same time.
+inline constexpr int splits_together = 8;
+
 /// Sums of all splits become a row of out. A block for each row of the launch; rows of no sequence
 /// are zeros.
 template <int Threads>
@@ -155,20 +158,29 @@ __global__ void __launch_bounds__(Threads)
   const auto add_up = [&]<int Width>(std::integral_constant<int, Width>) {
     for (std::int64_t c = std::int64_t{thread} * Width; c < args.value; c += Threads * Width) {
       float sums[Width] = {};
-#pragma unroll 8
-      for (int split = 0; split < splits; ++split) {
-        const float* const from = results.sums + (split * results.rows + row) * args.value + c;
-        float of_split[Width] = {};
-        if (factors[split] != 0.0f) {
+      for (int first = 0; first < splits; first += splits_together) {
+        float of_splits[splits_together][Width] = {};
+#pragma unroll
+        for (int i = 0; i < splits_together; ++i) {
+          const int split = first + i;
+          if (split >= splits || factors[split] == 0.0f) continue;
+          const float* const from = results.sums + (split * results.rows + row) * args.value + c;
           if constexpr (Width == 4) {
             const float4 four = *reinterpret_cast<const float4*>(from);
-            of_split[0] = four.x, of_split[1] = four.y, of_split[2] = four.z, of_split[3] = four.w;
+            of_splits[i][0] = four.x;
+            of_splits[i][1] = four.y;
+            of_splits[i][2] = four.z;
+            of_splits[i][3] = four.w;
           } else {
-            of_split[0] = *from;
+            of_splits[i][0] = *from;
           }
         }
 #pragma unroll
-        for (int i = 0; i < Width; ++i) sums[i] = fmaf(factors[split], of_split[i], sums[i]);
+        for (int i = 0; i < splits_together; ++i) {
+          const float factor = first + i < splits ? factors[first + i] : 0.0f;
+#pragma unroll
+          for (int k = 0; k < Width; ++k) sums[k] = fmaf(factor, of_splits[i][k], sums[k]);
+        }
       }
 #pragma unroll
       for (int i = 0; i < Width; ++i) {

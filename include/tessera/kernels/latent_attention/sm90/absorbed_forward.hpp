@@ -55,17 +55,18 @@ class weigher {
     }
   }
 
-  /// Calls body(row, column, two neighbours).
-  template <class Body>
-  __device__ __forceinline__ void for_each_pair(const Body& body) const {
+  /// For both rows of this thread, `place(row)` and then body(what it gave, column, two
+  /// neighbours).
+  template <class Place, class Body>
+  __device__ __forceinline__ void for_each_pair(const Place& place, const Body& body) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const auto of_row = place(row() + half * 8);
 #pragma unroll
       for (int i = 0; i < value_columns / 8; ++i) {
         const auto& of = sums_[i / (product_columns / 8)];
         const int at = i % (product_columns / 8) * 4 + 2 * half;
-        body(row() + half * 8,
-             part_ * value_columns + i * 8 + static_cast<int>(threadIdx.x % 4 * 2), of[at],
+        body(of_row, part_ * value_columns + i * 8 + static_cast<int>(threadIdx.x % 4 * 2), of[at],
              of[at + 1]);
       }
     }
@@ -134,19 +135,23 @@ __device__ __forceinline__ void write_outputs(const latent_attention_kernel_args
   auto* const floats = reinterpret_cast<float*>(memory.keys[0]) + part * block_rows * float_row;
   // Nobody multiplies tiles any more, and scales are there.
   prim::cuda::wait_for_threads(end_barrier, 3 * prim::cuda::warpgroup_size);
-  sums.for_each_pair([&](int row, int column, float low, float high) {
-    *reinterpret_cast<float2*>(floats + row * float_row + column - part * value_columns) =
-        make_float2(low, high);
-  });
+  sums.for_each_pair([&](int row) { return floats + row * float_row - part * value_columns; },
+                     [](float* to, int column, float low, float high) {
+                       *reinterpret_cast<float2*>(to + column) = make_float2(low, high);
+                     });
   __syncwarp();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int first = static_cast<int>(threadIdx.x / 32 % 4 * 16);
   const std::int64_t columns = args.value - part * value_columns;
+  // A lane finds the place of one row: quotients of 64 bits take long.
+  const int own = first + lane % 16;
+  const std::int64_t own_place = own < rows.count ? rows.at(args.out, own) : 0;
   prim::cuda::with_elements(args.out.data, args.out.type, [&](auto* elements) {
     using element = std::remove_pointer_t<decltype(elements)>;
 #pragma unroll 1
     for (int r = first; r < first + 16 && r < rows.count; ++r) {
-      auto* const to = elements + rows.at(args.out, r) + part * value_columns;
+      auto* const to = elements + __shfl_sync(prim::cuda::all_lanes, own_place, r - first) +
+                       part * value_columns;
       const float scale = memory.scales[r];
 #pragma unroll
       for (int i = 0; i < value_columns / 32; ++i) {
@@ -164,12 +169,15 @@ __device__ __forceinline__ void write_sums(const latent_attention_kernel_args& a
                                            const sm80::row_block& rows,
                                            const sm80::split_results& results, std::int64_t split,
                                            const weigher<Element>& sums) {
-  sums.for_each_pair([&](int row, int column, float low, float high) {
-    if (row >= rows.count || column >= args.value) return;
-    float* const to =
-        results.sums + (split * results.rows + rows.number(args, row)) * args.value + column;
-    *reinterpret_cast<float2*>(to) = make_float2(low, high);
-  });
+  sums.for_each_pair(
+      [&](int row) -> float* {
+        if (row >= rows.count) return nullptr;
+        return results.sums + (split * results.rows + rows.number(args, row)) * args.value;
+      },
+      [&](float* to, int column, float low, float high) {
+        if (to == nullptr || column >= args.value) return;
+        *reinterpret_cast<float2*>(to + column) = make_float2(low, high);
+      });
 }
 
 /// What becomes of a row: its lse, and what its sums are scaled by.

@@ -34,7 +34,7 @@ struct dense_kernels {
 
   template <class Hooks>
   static std::size_t workspace_bytes(const attention_kernel_args& call, int /*multiprocessors*/) {
-    return attention::sm90::workspace_bytes_with<row, Hooks>(call);
+    return attention::sm90::workspace_bytes_with<row, Hooks>(in_one_piece(call));
   }
   template <class Hooks>
   static std::vector<prim::cuda::kernel_entry> entries() {
@@ -44,7 +44,14 @@ struct dense_kernels {
   template <class Hooks>
   static status launch(const attention_kernel_args& call, const Hooks& hooks,
                        const launch_context& context) {
-    return attention::sm90::launch_with<row>(call, hooks, context);
+    return attention::sm90::launch_with<row>(in_one_piece(call), hooks, context);
+  }
+
+ private:
+  /// Work tiles whose keys are not cut: bits of a row follow from its own entry.
+  static attention_kernel_args in_one_piece(attention_kernel_args call) {
+    call.batch_invariant = true;
+    return call;
   }
 };
 
