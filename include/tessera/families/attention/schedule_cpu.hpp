@@ -99,7 +99,8 @@ struct strides {
 inline constexpr std::int64_t items_per_thread = 4;
 
 /// Packed keys and values that the items of a head share: each tile is packed once, by whichever of
-/// its threads come by. Where items are few, or have rows enough to pack for themselves, none are.
+/// its threads come by. There is room for the heads that keep all threads busy and as many before
+/// them, so that what one head leaves in the caches serves the next. Heads of one item share none.
 struct shared_keys {
   /// No launch takes more memory for them; heads take turns where all do not fit.
   static constexpr std::int64_t most_bytes = std::int64_t{128} << 20;
@@ -134,7 +135,9 @@ struct shared_keys {
                       static_cast<std::int64_t>(sizeof(float));
     const std::int64_t head_bytes = keys.tiles * keys.tile_bytes;
     if (head_bytes <= 0 || head_bytes > most_bytes) return {};
-    keys.slots = most_bytes / head_bytes < heads ? most_bytes / head_bytes : heads;
+    const std::int64_t busy = 2 * ceil_div(items_per_thread * workers, blocks);
+    const std::int64_t room = most_bytes / head_bytes < busy ? most_bytes / head_bytes : busy;
+    keys.slots = room < heads ? room : heads;
     // The heads of a round must keep all threads busy.
     if (keys.slots < heads && keys.round_heads(heads) * blocks < 2 * workers) return {};
     return keys;
@@ -200,14 +203,21 @@ struct prefill_schedule {
       // Blocks of one length, and as many as give every thread as many items, unless they get
       // short.
       const std::int64_t all_tiles = ceil_div(rows, mr);
-      std::int64_t blocks = ceil_div(all_tiles, item_tiles);
       const std::int64_t step = workers / std::gcd(workers, heads);
-      const std::int64_t whole_rounds = ceil_div(blocks, step) * step;
-      if (all_tiles / whole_rounds >= least_tiles) blocks = whole_rounds;
-      item_tiles = ceil_div(all_tiles, blocks);
-      if (workers > 1 && shares_keys(config, blocks, item_tiles)) {
+      const auto even_blocks = [&](std::int64_t tiles_of_block) {
+        const std::int64_t blocks = ceil_div(all_tiles, tiles_of_block);
+        const std::int64_t whole_rounds = ceil_div(blocks, step) * step;
+        return all_tiles / whole_rounds >= least_tiles ? whole_rounds : blocks;
+      };
+      // Items that share their keys need not make up for packing them: half of the rows leave room
+      // in the caches.
+      const std::int64_t half = most < 2 ? 1 : most / 2;
+      std::int64_t blocks = even_blocks(all_tiles > most && half < item_tiles ? half : item_tiles);
+      if (shares_keys(config, blocks, ceil_div(all_tiles, blocks))) {
         cut.shared = shared_keys::of(config, sizes, cut.heads, blocks, workers);
       }
+      if (!cut.shared.any()) blocks = even_blocks(item_tiles);
+      item_tiles = ceil_div(all_tiles, blocks);
     }
     cut.item_rows = static_cast<int>(item_tiles) * mr;
     return cut;

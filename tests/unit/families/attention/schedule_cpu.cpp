@@ -160,7 +160,7 @@ TEST(schedule_cpu, prefill_is_handed_out_whole_to_1_to_256_threads) {
         ASSERT_LE(cut.shared.slots * cut.shared.tiles * cut.shared.tile_bytes,
                   shared_keys::most_bytes);
         ASSERT_LE(cut.shared.slots, cut.heads);
-        ASSERT_TRUE(threads > 1 || !cut.shared.any());
+        ASSERT_TRUE(blocks > 1 || !cut.shared.any());
         shared += cut.shared.any();
         in_turn += cut.shared.any() && cut.shared.slots < cut.heads;
         expect_partition(cut, blocks);
@@ -169,6 +169,24 @@ TEST(schedule_cpu, prefill_is_handed_out_whole_to_1_to_256_threads) {
   }
   EXPECT_GT(shared, 0) << "no launch shares its keys";
   EXPECT_GT(in_turn, 0) << "heads take turns in no launch";
+}
+
+// One thread too packs the keys of a long head once, and keeps room for two heads of many. Where a
+// head does not fit, items make up for packing it with as many rows as they may have.
+TEST(schedule_cpu, one_thread_shares_the_keys_of_a_head_between_its_items) {
+  const attention_config config = resolved({.target = backend::cpu_avx512});
+  const auto cut_of = [&](std::int64_t rows, std::int64_t keys) {
+    return prefill_schedule::of(config,
+                                sizes_of(attention_sizes{1, rows, keys, 8, 8, 128, 128}, false), 1);
+  };
+  const auto many_rows = cut_of(2048, 2048);
+  EXPECT_EQ(many_rows.shared.slots, 2);
+  EXPECT_LE(many_rows.item_rows * 2, config.block_q);
+  EXPECT_FALSE(cut_of(config.block_q, 2048).shared.any());
+  EXPECT_EQ(cut_of(config.block_q, 2048).item_rows, config.block_q);
+  const auto many_keys = cut_of(4 * config.block_q, 1000000);
+  EXPECT_FALSE(many_keys.shared.any());
+  EXPECT_EQ(many_keys.item_rows, config.block_q);
 }
 
 TEST(schedule_cpu, lengths_that_differ_share_no_keys) {
