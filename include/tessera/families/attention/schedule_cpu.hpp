@@ -148,20 +148,28 @@ struct shared_keys {
   }
 };
 
-/// Work items of a prefill launch: `item_rows` rows of the folded axis (query x head of the group)
-/// of one entry and key/value head.
+/// Work items of a prefill launch: up to `item_rows` rows of the folded axis (query x head of the
+/// group) of one entry and key/value head.
 struct prefill_schedule {
   static constexpr std::int64_t least_tiles = 4;  ///< register tiles of rows of an item
   static constexpr int tile_buffers = 2;          ///< tiles of keys: one in use, one being packed
 
   int item_rows = 0;
+  std::int64_t tile_rows = 0;  ///< of a register tile
+  /// Register tiles of a head in blocks that differ by one at most, where all heads have as many
+  /// rows; no blocks: each has `item_rows`.
+  std::int64_t head_tiles = 0, head_blocks = 0;
   std::int64_t heads = 0;  ///< entries times key/value heads
   std::int64_t group = 0;
   shared_keys shared;
 
   /// Items of an entry and head whose longest sequence has `q_len` query positions.
   [[gnu::always_inline]] constexpr std::int64_t blocks(std::int64_t q_len) const noexcept {
-    return ceil_div(q_len * group, item_rows);
+    return head_blocks > 0 ? head_blocks : ceil_div(q_len * group, item_rows);
+  }
+  /// The first row of a block.
+  [[gnu::always_inline]] constexpr std::int64_t first_row(std::int64_t block) const noexcept {
+    return head_blocks > 0 ? block * head_tiles / head_blocks * tile_rows : block * item_rows;
   }
   [[gnu::always_inline]] constexpr std::int64_t items(std::int64_t q_len) const noexcept {
     return blocks(q_len) * heads;
@@ -200,8 +208,7 @@ struct prefill_schedule {
     cut.heads = sizes.entries * sizes.kv_heads;
     cut.group = sizes.group;
     if (!sizes.packed && rows > 0) {
-      // Blocks of one length, and as many as give every thread as many items, unless they get
-      // short.
+      // As many blocks as give every thread as many items, unless they get short.
       const std::int64_t all_tiles = ceil_div(rows, mr);
       const std::int64_t step = workers / std::gcd(workers, heads);
       const auto even_blocks = [&](std::int64_t tiles_of_block) {
@@ -218,7 +225,10 @@ struct prefill_schedule {
       }
       if (!cut.shared.any()) blocks = even_blocks(item_tiles);
       item_tiles = ceil_div(all_tiles, blocks);
+      cut.head_tiles = all_tiles;
+      cut.head_blocks = blocks;
     }
+    cut.tile_rows = mr;
     cut.item_rows = static_cast<int>(item_tiles) * mr;
     return cut;
   }

@@ -102,8 +102,13 @@ TEST(schedule_cpu, prefill_items_cover_every_row_in_whole_register_tiles) {
       EXPECT_LE(cut.item_rows, config.block_q);
       EXPECT_EQ(cut.item_rows % register_rows(config.target), 0);
       const std::int64_t rows = sizes.q_len * sized.group;
-      EXPECT_GE(cut.blocks(sizes.q_len) * cut.item_rows, rows);
-      EXPECT_LT((cut.blocks(sizes.q_len) - 1) * cut.item_rows, rows > 0 ? rows : 1);
+      const std::int64_t blocks = cut.blocks(sizes.q_len);
+      EXPECT_GE(cut.first_row(blocks), rows);
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        EXPECT_LT(cut.first_row(block), rows);
+        EXPECT_EQ(cut.first_row(block) % register_rows(config.target), 0);
+        EXPECT_LE(cut.first_row(block + 1) - cut.first_row(block), cut.item_rows);
+      }
     }
   });
 }
@@ -155,8 +160,8 @@ TEST(schedule_cpu, prefill_is_handed_out_whole_to_1_to_256_threads) {
         const auto cut = prefill_schedule::of(config, sizes_of(sizes, false), threads);
         const std::int64_t rows = sizes.q_len * cut.group;
         const std::int64_t blocks = cut.blocks(sizes.q_len);
-        ASSERT_GE(blocks * cut.item_rows, rows);
-        ASSERT_LT((blocks - 1) * cut.item_rows, rows);
+        ASSERT_GE(cut.first_row(blocks), rows);
+        ASSERT_LT(cut.first_row(blocks - 1), rows);
         ASSERT_LE(cut.shared.slots * cut.shared.tiles * cut.shared.tile_bytes,
                   shared_keys::most_bytes);
         ASSERT_LE(cut.shared.slots, cut.heads);

@@ -119,10 +119,11 @@ void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
         space.carve(context.workspace + static_cast<std::size_t>(thread) * space.slice, args,
                     &scratch);
         const auto [head, block] = space.schedule.item_at(shared.next_item(index), blocks);
+        const std::int64_t first_row = space.schedule.first_row(block);
         [[maybe_unused]] const product_scope<Kernel> products;
         const query_rows<Kernel, Hooks> rows(
-            args, hooks, head / args.kv_heads, static_cast<int>(head % args.kv_heads),
-            block * space.schedule.item_rows, space.schedule.item_rows);
+            args, hooks, head / args.kv_heads, static_cast<int>(head % args.kv_heads), first_row,
+            static_cast<int>(space.schedule.first_row(block + 1) - first_row));
         prefill(rows, Source::of(args, rows.sequence()), scratch, shared.of_head(head, blocks));
         shared.finish_item(head);
       });
