@@ -42,6 +42,11 @@ struct simd<isa::avx512> {
   static TESSERA_INLINE reg mul(reg a, reg b) { return _mm512_mul_ps(a, b); }
   static TESSERA_INLINE reg div(reg a, reg b) { return _mm512_div_ps(a, b); }
   static TESSERA_INLINE reg fma(reg a, reg b, reg c) { return _mm512_fmadd_ps(a, b, c); }
+  /// fma of the float at `a`, broadcast as it is read: compilers use an instruction of its own.
+  static TESSERA_INLINE reg fma_at(const float* a, reg b, reg c) {
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*a));
+    return c;
+  }
   static TESSERA_INLINE reg bit_or(reg a, reg b) { return _mm512_or_ps(a, b); }
   static TESSERA_INLINE reg max(reg a, reg b) { return _mm512_max_ps(a, b); }
   static TESSERA_INLINE reg select_below(reg a, reg b, reg x, reg y) {

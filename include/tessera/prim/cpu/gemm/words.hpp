@@ -17,6 +17,11 @@ struct f32_words {
     return simd<Isa>::fma(a, b, acc);
   }
   static TESSERA_INLINE reg multiply(reg a, reg b) { return simd<Isa>::mul(a, b); }
+  /// Whether multiply_add_at is one instruction: multiply_add of the word at `a`, in all columns.
+  static constexpr bool broadcasts_from_memory = simd<Isa>::width == 16;
+  static TESSERA_INLINE reg multiply_add_at(const float* a, reg b, reg acc) {
+    return simd<Isa>::fma_at(a, b, acc);
+  }
   /// Writes a register of floats as elements [column, column + width) of a row of words.
   static TESSERA_INLINE void store_words(float* row, int column, reg x) {
     simd<Isa>::store(row + column, x);
@@ -33,6 +38,7 @@ struct f32_words {
 template <class Isa>
 struct bf16_words {
   static constexpr int k_pack = 2;
+  static constexpr bool broadcasts_from_memory = false;
   using reg = typename simd<Isa>::reg;
   static TESSERA_INLINE reg multiply_add(reg a, reg b, reg acc) {
     return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
