@@ -31,6 +31,11 @@ __device__ __forceinline__ void arrive_expecting(std::uint32_t barrier, std::uin
                : "memory");
 }
 
+/// Arrives once all cp.async copies that this thread has asked for before are there.
+__device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /// Returns once the phase of that parity has ended.
 __device__ __forceinline__ void wait_for_phase(std::uint32_t barrier, std::uint32_t parity) {
   asm volatile(

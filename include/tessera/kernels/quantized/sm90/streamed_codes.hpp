@@ -177,59 +177,66 @@ __device__ __forceinline__ void scaled_chunk(const std::uint32_t (&words)[code_l
 
 inline constexpr int order_threads = 256;
 
-/// Rows of x on their way to lines in the order of the codes: [batch, columns], zeros from
-/// `columns_of_x` on.
+/// Rows of x on their way to boxes in the order of the codes: for each tile of `height` rows and each
+/// stage, panels as the matrix unit has them (prim/cuda/wgmma.hpp). Zeros fill them up.
 struct ordered_rows {
   strided_matrix x;
   void* to = nullptr;
   std::int64_t batch = 0;
-  std::int64_t columns = 0;       ///< whole lines
   std::int64_t columns_of_x = 0;  ///< a multiple of 8
-  bool aligned = false;           ///< rows of x lie at multiples of 16 bytes
-
-  constexpr std::int64_t blocks() const {
-    return (batch * (columns / 8) + order_threads - 1) / order_threads;
-  }
+  int height = 0;
+  int tiles = 0;
+  int stages = 0;        ///< of two lines
+  bool aligned = false;  ///< rows of x lie at multiples of 16 bytes
 };
 
-/// A thread has eight columns: the words of a lane for one chunk.
+/// A thread has eight columns, the words of a lane for one chunk, of one row. Blocks: of units, and
+/// of rows.
 template <thin_code Code>
 __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows rows) {
   using line = code_line<Code>;
   prim::cuda::wait_for_grid_before();
   prim::cuda::let_next_grid_start();
-  const std::int64_t at = std::int64_t{blockIdx.x} * order_threads + threadIdx.x;
-  const std::int64_t units = rows.columns / 8;
-  if (at >= rows.batch * units) return;
-  const std::int64_t row =
-      at <= UINT32_MAX ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(units)
-                       : at / units;
-  const std::int64_t column = (at - row * units) * 8;
-  std::uint32_t words[4] = {};
-  if (column < rows.columns_of_x) {
-    const auto* const from =
-        static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
-    if (rows.aligned) {
-      const uint4 all = *reinterpret_cast<const uint4*>(from);
-      words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-    } else {
+  constexpr int units_of_line = line::columns / 8, units_of_stage = 2 * units_of_line;
+  const int unit = static_cast<int>(blockIdx.x) * order_threads + static_cast<int>(threadIdx.x);
+  if (unit >= rows.stages * units_of_stage) return;
+  const int stage = unit / units_of_stage, of_stage = unit % units_of_stage;
+  const int of_line = of_stage % units_of_line;
+  const int lane = of_line / line::chunks, chunk = of_line % line::chunks;
+  constexpr int panels = units_of_stage / 8;
+#pragma unroll 1
+  for (int row = static_cast<int>(blockIdx.y); row < rows.tiles * rows.height;
+       row += static_cast<int>(gridDim.y)) {
+    const std::int64_t column = std::int64_t{unit} * 8;
+    std::uint32_t words[4] = {};
+    if (row < rows.batch && column < rows.columns_of_x) {
+      const auto* const from =
+          static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
+      if (rows.aligned) {
+        const uint4 all = *reinterpret_cast<const uint4*>(from);
+        words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+      } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+        for (int i = 0; i < 4; ++i) {
+          words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+        }
       }
     }
-  }
-  const auto in_line = static_cast<int>(column % line::columns);
-  const int lane = in_line / line::lane_columns, chunk = in_line % line::lane_columns / 8;
-  std::uint16_t* const to = static_cast<std::uint16_t*>(rows.to) + row * rows.columns +
-                            (column - in_line) + chunk * 32 + lane * 2;
-  constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;
+    const int tile = row / rows.height, in_tile = row - tile * rows.height;
+    const std::int64_t box = (std::int64_t{tile} * rows.stages + stage) * panels * rows.height;
+    constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;
 #pragma unroll
-  for (int product = 0; product < 2; ++product) {
-    const std::uint32_t low = words[2 * product], high = words[2 * product + 1];
-    auto* const first = reinterpret_cast<std::uint32_t*>(to + product * 16);
-    first[0] = alternate ? __byte_perm(low, high, 0x5410u) : low;
-    first[4] = alternate ? __byte_perm(low, high, 0x7632u) : high;
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t low = words[i / 2 * 2], high = words[i / 2 * 2 + 1];
+      const std::uint32_t own = !alternate  ? (i % 2 == 0 ? low : high)
+                                : i % 2 == 0 ? __byte_perm(low, high, 0x5410u)
+                                             : __byte_perm(low, high, 0x7632u);
+      // Sixteen bytes of a row: half a product of 16 columns.
+      const int half = (of_stage / units_of_line * line::chunks + chunk) * 4 + i;
+      const std::int64_t at =
+          (box + half / 8 * rows.height + in_tile) * 128 + ((half % 8) ^ (in_tile % 8)) * 16;
+      *reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(rows.to) + at + lane * 4) = own;
+    }
   }
 }
 

@@ -91,7 +91,6 @@ class streamed_launch {
     }
     return 0;
   }
-  static constexpr std::int64_t ordered_columns = 128;  ///< whole lines of any code
   static constexpr int most_blocks_of_tile = prim::cuda::arrivals::most_splits - 2;
   static constexpr int outputs = streamed_shape<thin_code::whole4, 64>::outputs;
 
@@ -115,16 +114,23 @@ class streamed_launch {
       : workspace_(workspace), multiprocessors_(multiprocessors) {
     if (call.batch > most_rows) return;
     height_ = call.batch <= heights[0] ? 0 : call.batch <= heights[1] ? 1 : 2;
-    const std::int64_t columns = call.weights.columns();
-    rows_.x = call.x;
-    rows_.batch = call.batch;
-    rows_.columns_of_x = columns;
-    rows_.columns = (columns + ordered_columns - 1) / ordered_columns * ordered_columns;
-    rows_.aligned = (reinterpret_cast<std::uintptr_t>(call.x.data) % 16 | call.x.row * 2 % 16) == 0;
+    const int height = heights[height_];
+    const std::int64_t columns_of_stage = call.weights.bits == 8 ? 128 : 256;
+    const std::int64_t stages = (call.weights.columns() + columns_of_stage - 1) / columns_of_stage;
+    const std::int64_t batch_tiles = (call.batch + height - 1) / height;
     cuda::workspace_parts parts(workspace);
     element* ordered = nullptr;
-    parts.take(ordered, rows_.batch * rows_.columns);
-    rows_.to = ordered;
+    parts.take(ordered, batch_tiles * height * stages * columns_of_stage);
+    args_.x = reinterpret_cast<const std::byte*>(ordered);
+    rows_ = {.x = call.x,
+             .to = ordered,
+             .batch = call.batch,
+             .columns_of_x = call.weights.columns(),
+             .height = height,
+             .tiles = static_cast<int>(batch_tiles),
+             .stages = static_cast<int>(stages)};
+    rows_.aligned =
+        reinterpret_cast<std::uintptr_t>(call.x.data) % 16 == 0 && call.x.row * 2 % 16 == 0;
     parts.take(args_.partial, std::int64_t{multiprocessors} * 2 * outputs * heights[height_]);
     bytes_ = parts.bytes();
     served_ = serves(call);
@@ -158,9 +164,11 @@ class streamed_launch {
     } else if (rest != 0) {
       ++args_.waves;
     }
-    const cudaError_t code =
-        prim::cuda::launch_kernel(chosen_.order, cuda::grid_of(rows_.blocks()), order_threads, 0,
-                                  stream, dependent, rows_);
+    const int units = rows_.stages * (chosen_.columns / 8);
+    dim3 grid = cuda::grid_of((units + order_threads - 1) / order_threads);
+    grid.y = static_cast<unsigned>(std::min(rows_.tiles * rows_.height, 1024));
+    const cudaError_t code = prim::cuda::launch_kernel(chosen_.order, grid, order_threads, 0, stream,
+                                                       dependent, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
     return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
                                                     chosen_.threads, chosen_.shared_bytes, stream,
@@ -192,33 +200,31 @@ class streamed_launch {
 
   bool make_maps(const quantized_kernel_args& call) {
     const packed_weights& weights = call.weights;
-    using prim::cuda::box_order;
+    return set_numbers(weights.scales, weights, args_.scales) &&
+           (weights.mode != weight_mode::affine ||
+            set_numbers(weights.zeros, weights, args_.zeros)) &&
+           prim::cuda::make_tensor_map(args_.codes,
+                                       {weights.codes.data,
+                                        {weights.columns() * weights.bits / 16, weights.rows, 1, 1},
+                                        {1, weights.codes.row * 2, 0, 0},
+                                        {prim::cuda::panel_columns, outputs, 1, 1}});
+  }
+
+  /// Numbers come by pieces of 4, 8 or 16 bytes; false if all are too long.
+  static bool set_numbers(const strided_matrix& of, const packed_weights& weights,
+                          number_lines& to) {
     const std::int64_t number = has_float_scales(weights.mode) ? 2 : 1;
-    const auto numbers_of = [&](const strided_matrix& of, CUtensorMap& map) {
-      const std::int64_t row = of.row * number;
-      return row % 16 == 0 && weights.groups * number % 2 == 0 &&
-             prim::cuda::make_tensor_map(map, {of.data,
-                                               {weights.groups * number / 2, weights.rows, 1, 1},
-                                               {1, row / 2, 0, 0},
-                                               {number_line_bytes / 2, outputs, 1, 1},
-                                               box_order::plain});
-    };
-    if (!prim::cuda::make_tensor_map(args_.codes,
-                                     {weights.codes.data,
-                                      {weights.columns() * weights.bits / 16, weights.rows, 1, 1},
-                                      {1, weights.codes.row * 2, 0, 0},
-                                      {code_line_bytes / 2, outputs, 1, 1},
-                                      box_order::half_panel}) ||
-        !numbers_of(weights.scales, args_.scales) ||
-        (weights.mode == weight_mode::affine && !numbers_of(weights.zeros, args_.zeros))) {
-      return false;
+    to.data = static_cast<const std::byte*>(of.data);
+    to.row = of.row * number;
+    to.end = static_cast<int>(weights.groups * number);
+    for (to.piece = 16; to.piece >= 4; to.piece /= 2) {
+      const auto piece = static_cast<std::uintptr_t>(to.piece);
+      if ((reinterpret_cast<std::uintptr_t>(to.data) % piece | to.row % to.piece |
+           to.end % to.piece) == 0) {
+        return true;
+      }
     }
-    return rows_.to == nullptr ||
-           prim::cuda::make_tensor_map(
-               args_.x, {rows_.to,
-                         {rows_.columns, rows_.batch, 1, 1},
-                         {1, rows_.columns, 0, 0},
-                         {prim::cuda::panel_columns, heights[height_], 1, 1}});
+    return false;
   }
 
   void fill(const quantized_kernel_args& call) {

@@ -49,7 +49,7 @@ class streamed_sums {
         shared_(shared),
         t_(threadIdx.x % 4),
         output_(static_cast<unsigned>(warpgroup) * 64 * tiles + threadIdx.x / 32 % 4 * 16 +
-                threadIdx.x % 32 / 4) {}
+                place_of_row(threadIdx.x % 32 / 4)) {}
 
   __device__ __forceinline__ void run() {
     const std::uint32_t stages = prim::cuda::shared_address(&shared_.of_stage);
@@ -92,13 +92,28 @@ class streamed_sums {
     place.advance();
   }
 
+  /// Row of the matrix unit's tile to output: lanes that load together have different banks.
+  static __device__ __forceinline__ unsigned place_of_row(unsigned row) {
+    return row / 2 + row % 2 * 4;
+  }
+
   /// The products of a stage; `before`: releases the one before once its products have ended.
   __device__ __forceinline__ void multiply(int stage, bool before, std::uint32_t barriers) {
+#pragma unroll 1
+    for (int number = 0; number < shape::lines; ++number) {
+      multiply_line(stage, number, before && number == 0, barriers);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_line(int stage, int number, bool before,
+                                                std::uint32_t barriers) {
     std::uint32_t words[tiles][2][4];
     group_pairs own[tiles][2][numbers];
-    load_lines(words);
-    load_numbers(stage, own);
-    const std::uint32_t x = prim::cuda::shared_address(shared_.x[ring_.stage()]);
+    load_lines(number, words);
+    load_numbers(stage * shape::lines + number, own);
+    constexpr int panels_of_line = shape::panels / shape::lines;
+    const std::uint32_t x = prim::cuda::shared_address(shared_.x[ring_.stage()]) +
+                            static_cast<unsigned>(number * panels_of_line * shape::panel_bytes);
     prim::cuda::warpgroup_a a[line::chunks][tiles][2];
     decode(words, own, 0, a[0]);
 #pragma unroll
@@ -125,22 +140,23 @@ class streamed_sums {
     prim::cuda::wait_products<1>();
   }
 
-  __device__ __forceinline__ void load_lines(std::uint32_t (&words)[tiles][2][4]) const {
+  __device__ __forceinline__ void load_lines(int number,
+                                             std::uint32_t (&words)[tiles][2][4]) const {
     const std::uint32_t codes = prim::cuda::shared_address(shared_.codes[ring_.stage()]);
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const unsigned output = output_ + static_cast<unsigned>(tile * 64 + r * 8);
-        const unsigned chunk = t_ ^ (output / 2 % 4);
-        prim::cuda::load_shared_16(words[tile][r], codes + output * code_line_bytes + chunk * 16);
+        const unsigned chunk = (t_ + static_cast<unsigned>(number * 4)) ^ (output % 8);
+        prim::cuda::load_shared_16(words[tile][r], codes + output * 128 + chunk * 16);
       }
     }
   }
-  __device__ __forceinline__ void load_numbers(int stage,
+  __device__ __forceinline__ void load_numbers(int number,
                                                group_pairs (&to)[tiles][2][numbers]) const {
     constexpr int bytes = number_bytes_of(Code);
-    const int column = stage * shape::columns + static_cast<int>(t_) * line::lane_columns;
+    const int column = number * line::columns + static_cast<int>(t_) * line::lane_columns;
     const auto group =
         static_cast<unsigned>(column >> args_.group_shift) % (number_line_bytes / bytes);
     const std::uint32_t scales =
@@ -279,14 +295,19 @@ __global__ void __launch_bounds__(streamed_shape<Code, Rows>::threads, 1)
   const int warpgroup = prim::cuda::warpgroup_index();
   if (threadIdx.x == 0) {
     shared.of_stage.init(1, shape::warps);
-    shared.of_slot.init(1, shape::warps);
+    shared.of_slot.init(prim::cuda::warp_size, shape::warps);
     prim::cuda::publish_barriers();
   }
   __syncthreads();
   prim::cuda::let_next_grid_start();
   if (warpgroup == shape::groups) {
     prim::cuda::give_registers<shape::copying_registers>();
-    if (threadIdx.x == shape::multiplying) streamed_copies<Code, shape>(args, shared).run();
+    const auto thread = static_cast<int>(threadIdx.x) - shape::multiplying;
+    if (thread == 0) {
+      streamed_copies<Code, shape>(args, shared).run();
+    } else if (thread >= 32 && thread < 64) {
+      streamed_numbers<Code, shape>(args, shared).run();
+    }
   } else {
     prim::cuda::take_registers<shape::multiplying_registers>();
     streamed_sums<Element, Code, Nv, Short, Rows>(args, shared, warpgroup).run();

@@ -9,15 +9,26 @@
 #include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/shared_words.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 
 namespace tessera::kernels::quantized::sm90 {
 
+/// Numbers of groups as they are stored.
+struct number_lines {
+  const std::byte* data = nullptr;
+  std::int64_t row = 0;  ///< bytes between outputs
+  int end = 0;           ///< bytes of an output
+  int piece = 16;        ///< bytes that a copy brings: addresses are multiples of it
+};
+
 /// A launch. Units are stages of the tiles behind those of the waves, tile by tile.
 struct streamed_args {
-  CUtensorMap codes, x, scales, zeros;
+  CUtensorMap codes;
+  const std::byte* x = nullptr;  ///< boxes of stages
+  number_lines scales, zeros;
   strided_matrix out;
   const float* tensor_scale = nullptr;
   float* partial = nullptr;  ///< two tiles of each block
@@ -43,10 +54,10 @@ struct streamed_shape {
   /// leave registers.
   static constexpr int tiles = Rows > 64 ? 2 : 1, groups = 4 / tiles;
   static constexpr int outputs = 64 * tiles * groups;
-  static constexpr int columns = line::columns;  ///< of a stage
+  static constexpr int lines = 2, columns = lines * line::columns;  ///< of a stage
   static constexpr int panels = columns / prim::cuda::panel_columns;
   static constexpr int panel_bytes = rows * prim::cuda::panel_row_bytes;
-  static constexpr int x_bytes = panels * panel_bytes, code_bytes = outputs * code_line_bytes;
+  static constexpr int x_bytes = panels * panel_bytes, code_bytes = outputs * 128;
   static constexpr int number_bytes = outputs * number_line_bytes;
   static constexpr int slots = 3;  ///< of numbers
   static constexpr int fitting = (226 * 1024 - slots * 2 * number_bytes) / (x_bytes + code_bytes);
@@ -55,7 +66,7 @@ struct streamed_shape {
   static constexpr int multiplying = groups * prim::cuda::warpgroup_size;
   static constexpr int threads = multiplying + prim::cuda::warpgroup_size;
   static constexpr int multiplying_registers = groups == 4 ? 112 : 232;
-  static constexpr int copying_registers = groups == 4 ? 24 : 40;
+  static constexpr int copying_registers = groups == 4 ? 32 : 40;
   static constexpr int band_tiles = 1024 / Rows;  ///< of the batch, that blocks work on together
 
   struct alignas(1024) shared_memory {
@@ -134,7 +145,6 @@ class streamed_walk {
 template <thin_code Code, class Shape>
 class streamed_copies {
   using memory = typename Shape::shared_memory;
-  static constexpr bool has_zeros = sm80::is_whole(Code);
 
  public:
   __device__ __forceinline__ streamed_copies(const streamed_args& args, memory& shared)
@@ -157,7 +167,6 @@ class streamed_copies {
     do {
 #pragma unroll 1
       for (int i = piece.first; i < piece.first + piece.count; ++i) {
-        if (piece.begins_slot(args_, i)) bring_numbers(piece, i >> args_.slot_shift);
         const std::uint32_t full = ring_.full(barriers), stage = ring_.stage();
         if (ahead > 0) {
           --ahead;
@@ -175,42 +184,84 @@ class streamed_copies {
   __device__ __forceinline__ void bring_codes(const streamed_piece& piece, int number,
                                               std::uint32_t stage, std::uint32_t full) const {
     prim::cuda::arrive_expecting(full, Shape::x_bytes + Shape::code_bytes);
-    const int box[4] = {number * code_line_bytes / 2, piece.first_output, 0, 0};
+    const int box[4] = {number * prim::cuda::panel_columns, piece.first_output, 0, 0};
     prim::cuda::copy_box(prim::cuda::shared_address(shared_.codes[stage]), args_.codes, full, box,
                          args_.batch_tiles == 1 ? prim::cuda::cache_hint::evict_first
                                                 : prim::cuda::cache_hint::evict_normal);
   }
   __device__ __forceinline__ void bring_x(const streamed_piece& piece, int number,
                                           std::uint32_t stage, std::uint32_t full) const {
-#pragma unroll
-    for (int panel = 0; panel < Shape::panels; ++panel) {
-      const int box[4] = {number * Shape::columns + panel * prim::cuda::panel_columns,
-                          piece.first_row, 0, 0};
-      prim::cuda::copy_box(
-          prim::cuda::shared_address(shared_.x[stage]) + panel * Shape::panel_bytes, args_.x, full,
-          box, prim::cuda::cache_hint::evict_last);
-    }
-  }
-  __device__ __forceinline__ void bring_numbers(const streamed_piece& piece, int line) {
-    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_slot);
-    slot_.wait_empty(barriers);
-    const std::uint32_t full = slot_.full(barriers), slot = slot_.stage();
-    prim::cuda::arrive_expecting(full, Shape::number_bytes * (has_zeros ? 2 : 1));
-    const int box[4] = {line * number_line_bytes / 2, piece.first_output, 0, 0};
-    constexpr auto normal = prim::cuda::cache_hint::evict_normal;
-    prim::cuda::copy_box(prim::cuda::shared_address(shared_.numbers[slot][0]), args_.scales, full,
-                         box, normal);
-    if constexpr (has_zeros) {
-      prim::cuda::copy_box(prim::cuda::shared_address(shared_.numbers[slot][1]), args_.zeros, full,
-                           box, normal);
-    }
-    slot_.advance();
+    const std::int64_t box =
+        std::int64_t{piece.first_row / Shape::rows} * args_.stages_of_tile + number;
+    prim::cuda::copy_bytes(prim::cuda::shared_address(shared_.x[stage]),
+                           args_.x + box * Shape::x_bytes, Shape::x_bytes, full,
+                           prim::cuda::cache_hint::evict_last);
   }
 
   const streamed_args& args_;
   memory& shared_;
   prim::cuda::ring_place<Shape::stages> ring_;
-  prim::cuda::ring_place<Shape::slots> slot_;
+};
+
+/// The warp that brings numbers of groups.
+template <thin_code Code, class Shape>
+class streamed_numbers {
+  using memory = typename Shape::shared_memory;
+
+ public:
+  __device__ __forceinline__ streamed_numbers(const streamed_args& args, memory& shared)
+      : args_(args), shared_(shared), lane_(static_cast<int>(threadIdx.x % 32)) {}
+
+  __device__ __forceinline__ void run() {
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_slot);
+    prim::cuda::ring_place<Shape::slots> slot;
+    streamed_walk<Shape> walk(args_);
+    streamed_piece piece;
+    while (walk.next(piece)) {
+      const int last = piece.first + piece.count - 1;
+      for (int line = piece.first >> args_.slot_shift; line <= last >> args_.slot_shift; ++line) {
+        slot.wait_empty(barriers);
+        auto& own = shared_.numbers[slot.stage()];
+        bring(args_.scales, prim::cuda::shared_address(own[0]), piece.first_output, line);
+        if constexpr (sm80::is_whole(Code)) {
+          bring(args_.zeros, prim::cuda::shared_address(own[1]), piece.first_output, line);
+        }
+        prim::cuda::arrive_after_copies(slot.full(barriers));
+        slot.advance();
+      }
+    }
+  }
+
+ private:
+  /// A line of the numbers of all outputs of a tile; zeros beyond the groups.
+  __device__ __forceinline__ void bring(const number_lines& from, std::uint32_t to,
+                                        int first_output, int line) const {
+    const auto left = static_cast<int>(args_.outputs) - 1 - first_output;
+    const int begin = line * number_line_bytes;
+#pragma unroll 4
+    for (int output = lane_; output < Shape::outputs; output += 32) {
+      const std::byte* const source =
+          from.data + std::int64_t{first_output + min(output, left)} * from.row + begin;
+      const std::uint32_t target = to + static_cast<unsigned>(output * number_line_bytes);
+      if (from.piece == 16) {
+        prim::cuda::copy_async_16_or_zeros(target, source, begin < from.end);
+      } else if (from.piece == 8) {
+#pragma unroll
+        for (int at = 0; at < number_line_bytes; at += 8) {
+          prim::cuda::copy_async_8(target + at, source + at, begin + at < from.end);
+        }
+      } else {
+#pragma unroll
+        for (int at = 0; at < number_line_bytes; at += 4) {
+          prim::cuda::copy_async_4(target + at, source + at, begin + at < from.end);
+        }
+      }
+    }
+  }
+
+  const streamed_args& args_;
+  memory& shared_;
+  int lane_;
 };
 
 }  // namespace tessera::kernels::quantized::sm90
