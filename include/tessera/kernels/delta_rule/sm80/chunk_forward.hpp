@@ -147,8 +147,9 @@ class delta_chunk_walk {
       measure_rows<Element, Shape>(shared_, args_.normalizes);
       __syncthreads();
       make_weights<Element, Shape>(shared_, warp_);
-      const auto put = [&](int row, int column, const prim::cuda::accumulator(&sums)[2],
-                           float sign) { put_rounded<Element>(shared_, row, column, sums, sign); };
+      const auto put = [&](int row, int tile, const prim::cuda::accumulator& sums, float sign) {
+        put_rounded<Element>(shared_, row, tile, sums, sign);
+      };
       if (warp_ < 4) invert_diagonal(shared_.solved, warp_, put);
       __syncthreads();
       if (warp_ < 4) invert_below(shared_.solved, warp_, put);

@@ -18,9 +18,10 @@ namespace tessera::kernels::delta_rule::sm80 {
 inline constexpr int inverse_row = 68;
 using solved_rows = float[64][inverse_row];
 
-/// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`.
-__device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[2], const float* a,
-                                                const float* b) {
+/// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`, 8 `Tiles` columns of b.
+template <int Tiles>
+__device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[Tiles],
+                                                const float* a, const float* b) {
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int k = 0; k < 16; k += 8) {
@@ -30,7 +31,7 @@ __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[
                                    __float_as_uint(a[(g + 8) * inverse_row + k + t + 4])};
     const auto left = prim::cuda::split_of(of_a);
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
+    for (int n = 0; n < Tiles; ++n) {
       const std::uint32_t of_b[2] = {__float_as_uint(b[(k + t) * inverse_row + n * 8 + g]),
                                      __float_as_uint(b[(k + t + 4) * inverse_row + n * 8 + g])};
       const auto right = prim::cuda::split_of(of_b);
@@ -40,11 +41,12 @@ __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[
     }
   }
 }
-__device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulator (&sums)[2],
+template <int Tiles>
+__device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulator (&sums)[Tiles],
                                           float sign) {
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int n = 0; n < 2; ++n) {
+  for (int n = 0; n < Tiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       to[(g + i / 2 * 8) * inverse_row + n * 8 + 2 * t + i % 2] = sign * sums[n].at[i];
@@ -53,7 +55,8 @@ __device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulat
 }
 
 /// A block on the diagonal, in place, by the warp that has stored it: a lane has a column of the
-/// inverse. `put(row, column, sums, sign)` takes blocks of the inverse, times `sign`, as well.
+/// inverse. `put(row, tile, sums, sign)` takes 16 rows and 8 columns of the inverse, times `sign`,
+/// as well.
 template <class Put>
 __device__ __forceinline__ void invert_diagonal(solved_rows& solved, int warp, const Put& put) {
   float* const block = &solved[warp * 16][warp * 16];
@@ -74,15 +77,15 @@ __device__ __forceinline__ void invert_diagonal(solved_rows& solved, int warp, c
     for (int i = 0; i < 16; ++i) block[i * inverse_row + column] = x[i];
   }
   __syncwarp();
-  prim::cuda::accumulator sums[2];
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
+    prim::cuda::accumulator sums;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      sums[n].at[i] = block[(lane / 4 + i / 2 * 8) * inverse_row + n * 8 + 2 * (lane % 4) + i % 2];
+      sums.at[i] = block[(lane / 4 + i / 2 * 8) * inverse_row + n * 8 + 2 * (lane % 4) + i % 2];
     }
+    put(warp, 2 * warp + n, sums, 1.0f);
   }
-  put(warp, warp, sums, 1.0f);
 }
 
 /// The blocks under the diagonal, by the first four warps of a block once all of A and of its
@@ -98,7 +101,8 @@ __device__ __forceinline__ void invert_below(solved_rows& solved, int warp, cons
     __syncwarp();
     prim::cuda::accumulator products[2] = {};
     multiply_blocks(products, block_at(row, row), own);
-    put(row, warp, products, -1.0f);
+    put(row, 2 * warp, products[0], -1.0f);
+    put(row, 2 * warp + 1, products[1], -1.0f);
     if (row == 3) break;
     __syncwarp();
     put_block(own, products, -1.0f);

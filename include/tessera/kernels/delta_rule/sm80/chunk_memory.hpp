@@ -67,23 +67,20 @@ __device__ __forceinline__ void measure_rows(delta_chunk_memory<Shape>& shared, 
   }
 }
 
-/// 16 rows and columns of the inverse, rounded.
+/// 16 rows and 8 columns of the inverse, rounded.
 template <class Element, class Shape>
-__device__ __forceinline__ void put_rounded(delta_chunk_memory<Shape>& shared, int row, int column,
-                                            const prim::cuda::accumulator (&sums)[2], float sign) {
+__device__ __forceinline__ void put_rounded(delta_chunk_memory<Shape>& shared, int row, int tile,
+                                            const prim::cuda::accumulator& sums, float sign) {
   using words = prim::cuda::half_words<Element>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      prim::cuda::store_shared_4(
-          prim::cuda::shared_address(shared.inverse) +
-              Shape::weight_rows::offset(static_cast<std::uint32_t>(row * 16 + lane / 4 + half * 8),
-                                         static_cast<std::uint32_t>(column * 2 + n)) +
-              static_cast<std::uint32_t>(lane % 4 * 4),
-          words::pack(sign * sums[n].at[2 * half], sign * sums[n].at[2 * half + 1]));
-    }
+  for (int half = 0; half < 2; ++half) {
+    prim::cuda::store_shared_4(
+        prim::cuda::shared_address(shared.inverse) +
+            Shape::weight_rows::offset(static_cast<std::uint32_t>(row * 16 + lane / 4 + half * 8),
+                                       static_cast<std::uint32_t>(tile)) +
+            static_cast<std::uint32_t>(lane % 4 * 4),
+        words::pack(sign * sums.at[2 * half], sign * sums.at[2 * half + 1]));
   }
 }
 

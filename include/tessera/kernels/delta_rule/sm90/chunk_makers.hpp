@@ -1,4 +1,4 @@
-// The warpgroups that make operands: of each segment of a chunk the rows that read and write the
+// The warpgroup that makes operands: of each segment of a chunk the rows that read and write the
 // state, the weights P of pairs of tokens, and M beta with M the inverse of I + A.
 #pragma once
 
@@ -110,33 +110,30 @@ class operand_maker {
         Shape::low_rank ? 1.0f : (is_token ? beta_of<device_code>(args_, beta_) : 0.0f);
     if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
   }
-  /// 1 over the lengths of the rows of q and k, two threads a row; without norms 1.
+  /// 1 over the lengths of the rows of q and k, a thread a row; without norms 1.
   __device__ __forceinline__ void measure_rows() const {
-    constexpr int half = key_rows::chunks / 2;
-    const int row = thread_ / 2 % Shape::tokens, part = thread_ % 2;
-    const bool is_key = thread_ >= 2 * Shape::tokens;
+    const int row = thread_ % Shape::tokens;
+    const bool is_key = thread_ >= Shape::tokens;
     float scale = 1.0f;
     if (args_.normalizes) {
       const unsigned char* const rows = is_key ? shared_.k : shared_.q;
-      float sum[2] = {};
+      float sum[4] = {};
 #pragma unroll
-      for (int i = 0; i < half; ++i) {
-        const auto chunk = *reinterpret_cast<const uint4*>(
-            rows + key_rows::offset(static_cast<std::uint32_t>(row),
-                                    static_cast<std::uint32_t>(part * half + i)));
+      for (int i = 0; i < key_rows::chunks; ++i) {
+        const auto chunk =
+            *reinterpret_cast<const uint4*>(rows + key_rows::offset(static_cast<std::uint32_t>(row),
+                                                                    static_cast<std::uint32_t>(i)));
         const std::uint32_t word[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
 #pragma unroll
-        for (const std::uint32_t each : word) {
-          const float low = words::unpack(static_cast<std::uint16_t>(each));
-          const float high = words::unpack(static_cast<std::uint16_t>(each >> 16));
-          sum[0] = fmaf(low, low, sum[0]);
-          sum[1] = fmaf(high, high, sum[1]);
+        for (int j = 0; j < 4; ++j) {
+          const float low = words::unpack(static_cast<std::uint16_t>(word[j]));
+          const float high = words::unpack(static_cast<std::uint16_t>(word[j] >> 16));
+          sum[j] = fmaf(low, low, fmaf(high, high, sum[j]));
         }
       }
-      const float own = sum[0] + sum[1];
-      scale = 1.0f / sqrtf(own + __shfl_xor_sync(prim::cuda::all_lanes, own, 1) + 1e-6f);
+      scale = 1.0f / sqrtf(sum[0] + sum[1] + (sum[2] + sum[3]) + 1e-6f);
     }
-    if (part == 0) (is_key ? shared_.scale_k : shared_.scale_q)[row] = scale;
+    (is_key ? shared_.scale_k : shared_.scale_q)[row] = scale;
   }
 
   __device__ __forceinline__ void make_item(const chunk_segment& segment, std::int64_t token,

@@ -20,7 +20,7 @@ using recurrence::sm80::ordered_rows;
 using sm80::device_code;
 using sm80::inverse_row;
 
-/// Two warpgroups make operands, two have 64 columns of states each.
+/// A warpgroup makes operands, two have 64 columns of states each.
 template <int Keys, bool LowRank>
 struct walk_shape {
   static constexpr bool low_rank = LowRank;
@@ -28,10 +28,10 @@ struct walk_shape {
   static constexpr int keys = Keys;
   static constexpr int columns = 128;
   static constexpr int stages = Keys == 128 && LowRank ? 1 : 2;
-  static constexpr int maker_threads = 256;
+  static constexpr int maker_threads = 128;
   static constexpr int walker_threads = 256;
   static constexpr int threads = maker_threads + walker_threads;
-  static constexpr int maker_registers = 80, walker_registers = 176;
+  static constexpr int maker_registers = 120, walker_registers = 192;
   using key_rows = panel_rows<Keys>;
   using value_rows = panel_rows<columns>;
   using weight_rows = panel_rows<tokens>;

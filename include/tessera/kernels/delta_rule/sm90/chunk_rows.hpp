@@ -36,6 +36,7 @@ class row_scaler {
   static constexpr int pairs = Shape::keys / 2;
   static constexpr int parts = Shape::maker_threads / pairs;
   static constexpr int own_tokens = Shape::tokens / parts;
+  static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
   using words = prim::cuda::half_words<Element>;
 
@@ -92,25 +93,32 @@ class row_scaler {
   __device__ __forceinline__ void sum_own(int count, walk_item<Shape>& item) {
     float sum[2] = {}, least[2] = {}, most[2] = {};
     const float biases[2] = {bias_of(0), bias_of(1)};
-#pragma unroll 4
-    for (int i = 0; i < own_tokens; ++i) {
-      const int token = part_ * own_tokens + i;
-      const std::uint32_t at = place_of(token);
-      float x[2];
-      if (args_.decay_has_channels) {
-        x[0] = __uint_as_float(word_at(item.q, at));
-        x[1] = __uint_as_float(word_at(item.held, at));
-        log2_decays(x, biases, token < count);
-      } else {
-        x[0] = x[1] = shared_.head_decays[token];
+#pragma unroll 1
+    for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
+      float x[batch][2];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if (args_.decay_has_channels) {
+          const std::uint32_t at = place_of(first + i);
+          x[i][0] = __uint_as_float(word_at(item.q, at));
+          x[i][1] = __uint_as_float(word_at(item.held, at));
+        } else {
+          x[i][0] = x[i][1] = shared_.head_decays[first + i];
+        }
       }
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        sum[j] += x[j];
-        least[j] = fminf(least[j], sum[j]);
-        most[j] = fmaxf(most[j], sum[j]);
+      for (int i = 0; i < batch; ++i) {
+        if (args_.decay_has_channels) log2_decays(x[i], biases, first + i < count);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          sum[j] += x[i][j];
+          x[i][j] = sum[j];
+          least[j] = fminf(least[j], sum[j]);
+          most[j] = fmaxf(most[j], sum[j]);
+        }
       }
-      put_sums(item, token, sum);
+#pragma unroll
+      for (int i = 0; i < batch; ++i) put_sums(item, first + i, x[i]);
     }
     put(shared_.sums[part_], sum);
 #pragma unroll
@@ -187,22 +195,30 @@ class row_scaler {
     if (part_ == 0) put(factors, factor);
     float check = 0.0f;
     float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
-#pragma unroll(Shape::low_rank ? 2 : 4)
-    for (int i = 0; i < own_tokens; ++i) {
-      const int token = part_ * own_tokens + i;
-      const std::uint32_t at = place_of(token);
-      scaled_words words_of_token;
-      if (token == segment.first) {
-        earlier[0] = base_[0] - offset[0];
-        earlier[1] = base_[1] - offset[1];
+#pragma unroll 1
+    for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
+      raw_words raw[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) raw[i] = raw_of(item, first + i);
+      scaled_words scaled[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if (Shape::low_rank && first + i == segment.first) {
+          earlier[0] = base_[0] - offset[0];
+          earlier[1] = base_[1] - offset[1];
+        }
+        if (first + i >= segment.first && first + i < segment.end) {
+          scaled[i] = scaled_of(raw[i], offset, earlier, check);
+        }
       }
-      if (token >= segment.first && token < segment.end) {
-        words_of_token = scale_token(item, token, offset, earlier, check);
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        const std::uint32_t at = place_of(first + i);
+        word_at(item.q, at) = scaled[i].q;
+        word_at(item.held, at) = scaled[i].reads;
+        word_at(item.k, at) = scaled[i].writes;
+        if constexpr (Shape::low_rank) word_at(item.own, at) = scaled[i].own;
       }
-      word_at(item.q, at) = words_of_token.q;
-      word_at(item.held, at) = words_of_token.reads;
-      word_at(item.k, at) = words_of_token.writes;
-      if constexpr (Shape::low_rank) word_at(item.own, at) = words_of_token.own;
     }
     if (check != check) find_poison(item);
     base_[0] = ends_[0];
@@ -237,17 +253,35 @@ class row_scaler {
   struct scaled_words {
     std::uint32_t q = 0, reads = 0, writes = 0, own = 0;
   };
-  /// `earlier` is the sum up to the token before, then up to this one, both less `offset`.
-  __device__ __forceinline__ scaled_words scale_token(walk_item<Shape>& item, int token,
-                                                      const float (&offset)[2], float (&earlier)[2],
-                                                      float& check) const {
+  /// Two channels of a token as they come, and what they decay by.
+  struct raw_words {
+    std::uint32_t q, k, read, write;
+    float2 sums;
+    float scale_q, scale_k;
+  };
+  __device__ __forceinline__ raw_words raw_of(walk_item<Shape>& item, int token) const {
     const std::uint32_t at = place_of(token);
-    const float2 both = sums_of(item, token);
-    const float sums[2] = {both.x - offset[0], both.y - offset[1]};
+    raw_words raw{.q = word_at(shared_.q, at),
+                  .k = word_at(shared_.k, at),
+                  .read = 0,
+                  .write = 0,
+                  .sums = sums_of(item, token),
+                  .scale_q = shared_.scale_q[token],
+                  .scale_k = shared_.scale_k[token]};
+    if constexpr (Shape::low_rank) {
+      raw.read = word_at(shared_.read, at);
+      raw.write = word_at(shared_.write, at);
+    }
+    return raw;
+  }
+  /// `earlier` is the sum up to the token before, then up to this one, both less `offset`.
+  __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw, const float (&offset)[2],
+                                                    float (&earlier)[2], float& check) const {
+    const float sums[2] = {raw.sums.x - offset[0], raw.sums.y - offset[1]};
     float front[2], back[2], x[3][2];
     float q[2], k[2];
-    unpack(shared_.q, at, shared_.scale_q[token], q);
-    unpack(shared_.k, at, shared_.scale_k[token], k);
+    unpack(raw.q, raw.scale_q, q);
+    unpack(raw.k, raw.scale_k, k);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       front[j] = prim::cuda::exp2_fast(sums[j]);
@@ -256,8 +290,8 @@ class row_scaler {
     }
     if constexpr (Shape::low_rank) {
       float read[2], write[2];
-      unpack(shared_.read, at, 1.0f, read);
-      unpack(shared_.write, at, 1.0f, write);
+      unpack(raw.read, 1.0f, read);
+      unpack(raw.write, 1.0f, write);
       const bool multiplies = args_.update == delta_rule_update::multiplicative;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -279,9 +313,7 @@ class row_scaler {
     return {words::pack(q[0], q[1]), words::pack(x[0][0], x[0][1]), words::pack(x[1][0], x[1][1]),
             Shape::low_rank ? words::pack(x[2][0], x[2][1]) : 0u};
   }
-  static __device__ __forceinline__ void unpack(unsigned char* rows, std::uint32_t at, float factor,
-                                                float (&x)[2]) {
-    const std::uint32_t word = word_at(rows, at);
+  static __device__ __forceinline__ void unpack(std::uint32_t word, float factor, float (&x)[2]) {
     x[0] = words::unpack(static_cast<std::uint16_t>(word)) * factor;
     x[1] = words::unpack(static_cast<std::uint16_t>(word >> 16)) * factor;
   }

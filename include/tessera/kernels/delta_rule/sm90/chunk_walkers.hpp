@@ -121,12 +121,17 @@ class state_walker {
 
   __device__ __forceinline__ void take_item(float (&state)[Shape::keys / 2], walk_item<Shape>& item,
                                             const item_facts<Shape>& facts) {
-    const std::uint64_t q = describe<key_rows>(item.q), k = describe<key_rows>(item.k),
-                        weights = describe<weight_rows>(item.weights);
+    float answers[32], written[32];
+    bool finite = add_values(item, facts.end, written);
+    read_state(state, item, written, answers);
     prim::cuda::warpgroup_a added[steps];
-    bool finite = make_written(state, item, facts.end, added);
-    float answers[32];
-    read_state<false>(state, q, answers);
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      added[i] = operand_of<Element>(written, i);
+      finite = remove_not_finite(added[i], i * 16, facts.end) && finite;
+    }
+    const std::uint64_t k = describe<key_rows>(item.k),
+                        weights = describe<weight_rows>(item.weights);
     prim::cuda::begin_products();
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
@@ -147,51 +152,45 @@ class state_walker {
     store(item, facts, answers);
   }
 
-  /// sums (+)= rows times state, half of the channels at a time: operands have registers of their
-  /// own, and packing between products would make them wait for each other.
-  template <bool Adds>
-  __device__ __forceinline__ void read_state(const float (&state)[Shape::keys / 2],
-                                             std::uint64_t rows, float (&sums)[32]) const {
-    constexpr int half = Shape::keys / 32;
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      prim::cuda::warpgroup_a read[half];
-#pragma unroll
-      for (int i = 0; i < half; ++i) read[i] = operand_of<Element>(state, part * half + i);
-      prim::cuda::begin_products();
-#pragma unroll
-      for (int i = 0; i < half; ++i) {
-        rows_product(sums, read[i], key_rows::along(rows, part * half + i),
-                     Adds || part > 0 || i > 0);
-      }
-      prim::cuda::commit_products();
-      prim::cuda::wait_products<0>();
-      prim::cuda::keep_in_place(sums);
-    }
-  }
-  /// What the tokens write, rounded; whether all of it is finite.
-  __device__ __forceinline__ bool make_written(const float (&state)[Shape::keys / 2],
-                                               const walk_item<Shape>& item, int end,
-                                               prim::cuda::warpgroup_a (&added)[steps]) const {
+  /// M beta v; whether all values of tokens before `end` are finite.
+  __device__ __forceinline__ bool add_values(const walk_item<Shape>& item, int end,
+                                             float (&written)[32]) const {
     const std::uint64_t inverse = describe<weight_rows>(item.inverse);
-    float written[32];
-    read_state<false>(state, describe<key_rows>(item.held), written);
     prim::cuda::warpgroup_a values[steps];
-    bool finite = load_values(item, end, values);
+    const bool finite = load_values(item, end, values);
     prim::cuda::begin_products();
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
-      rows_product(written, values[i], weight_rows::along(inverse, i), true);
+      rows_product(written, values[i], weight_rows::along(inverse, i), i > 0);
     }
     prim::cuda::commit_products();
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(written);
-#pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      added[i] = operand_of<Element>(written, i);
-      finite = remove_not_finite(added[i], i * 16, end) && finite;
-    }
     return finite;
+  }
+  /// What the state holds for the tokens is taken away from `written`; queries read it, which may
+  /// be under way behind the call.
+  __device__ __forceinline__ void read_state(const float (&state)[Shape::keys / 2],
+                                             const walk_item<Shape>& item, float (&written)[32],
+                                             float (&answers)[32]) const {
+    const std::uint64_t q = describe<key_rows>(item.q), held = describe<key_rows>(item.held);
+    // Packing between products would make them wait for each other.
+    prim::cuda::warpgroup_a read[Shape::keys / 16];
+#pragma unroll
+    for (int i = 0; i < Shape::keys / 16; ++i) read[i] = operand_of<Element>(state, i);
+    prim::cuda::begin_products();
+#pragma unroll
+    for (int i = 0; i < Shape::keys / 16; ++i) {
+      rows_product(written, read[i], key_rows::along(held, i), true);
+    }
+    prim::cuda::commit_products();
+#pragma unroll
+    for (int i = 0; i < Shape::keys / 16; ++i) {
+      rows_product(answers, read[i], key_rows::along(q, i), i > 0);
+    }
+    prim::cuda::commit_products();
+    prim::cuda::wait_products<1>();
+    prim::cuda::keep_in_place(written);
   }
 
   /// What values add by themselves to state and answers.
