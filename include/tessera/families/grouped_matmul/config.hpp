@@ -1,6 +1,7 @@
 // What a kernel of grouped matrix products is, at compile time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/families/attention/config.hpp>
@@ -42,6 +43,25 @@ constexpr bool splits_sums(const grouped_matmul_config& config) noexcept {
 }
 /// Rows that such a row takes, at most.
 inline constexpr std::int64_t most_split_rows = 64;
+
+/// Equal parts, of whole tiles 64 deep, that the summed axis of such a row is cut into: of about
+/// block_k elements each at least, and no more than fill a large GPU with tiles of 64 columns of
+/// the result. They follow from the matrix alone, and so do the bits of a sum.
+constexpr std::int64_t split_parts(const grouped_matmul_config& config, std::int64_t depth,
+                                   std::int64_t columns) noexcept {
+  constexpr std::int64_t tile = 64, blocks = 512;
+  if (!splits_sums(config) || depth % tile != 0) return 1;
+  const std::int64_t wide = std::max<std::int64_t>((columns + tile - 1) / tile, 1);
+  const std::int64_t most =
+      std::max<std::int64_t>(std::min(depth / config.block_k, blocks / wide), 1);
+  std::int64_t parts = most;
+  while (parts > 1 && depth / tile % parts != 0) --parts;
+  // Axes with few divisors are cut more finely than wanted rather than not.
+  for (std::int64_t more = most + 1; 2 * parts <= most && more <= 2 * most; ++more) {
+    if (depth / tile % more == 0) return more;
+  }
+  return parts;
+}
 
 /// The config with every default filled in: whole register tiles of at least 256 rows, so that
 /// weights are packed rarely. Operands and sums fill about 800 KB of a second-level cache of 1 MiB.

@@ -73,9 +73,7 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
   work.items = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(groups * high * std::max(1.0, up(n, config.block_n))));
   // Parts of a sum are multiplied side by side, and added up.
-  if (splits_sums(config)) {
-    work.items *= std::max<std::int64_t>(1, demand.k / config.block_k);
-  }
+  work.splits = split_parts(config, demand.k, demand.n);
   work.items_per_core = wide || panels ? 1 : small ? 4 : 2;
   if (config.type == dtype::f32) {
     work.vector_operations = products / 2 / (small ? 0.61 : 0.66);  // a multiply-add is one
@@ -90,11 +88,9 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
   work.bytes = wide && !panels ? 1.15 * facts.bytes : facts.bytes;
   // One block of a multiprocessor waits longer for weights that few rows are multiplied by.
   if (panels && rows <= 32) work.bytes *= 1.4;
-  if (splits_sums(config)) {
-    const double sums = static_cast<double>(demand.m) * n * static_cast<double>(demand.k);
-    work.bytes += 8 * sums / config.block_k;
-  }
-  work.launches = (demand.backward ? 2 : 1) + (demand.grouped || splits_sums(config) ? 1 : 0);
+  const bool splits = work.splits > 1;
+  if (splits) work.bytes += 8 * static_cast<double>(work.splits * demand.m) * n;
+  work.launches = (demand.backward ? 2 : 1) + (demand.grouped || splits ? 1 : 0);
   return work;
 }
 

@@ -113,10 +113,8 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
     const std::int64_t pieces = ceil_div(args.k, scale_piece_of<Kernel>(args));
     parts.take(memory.scale_sums, args.groups * (args.scale_blocks + pieces) * args.n);
   }
-  if (splits_sums(row_kernels<Kernel>::config)) {
-    memory.parts = parts_of(args.k, args.n, row_kernels<Kernel>::config.block_k);
-    if (memory.parts > 1) parts.take(memory.part_sums, memory.parts * args.m * args.n);
-  }
+  memory.parts = split_parts(row_kernels<Kernel>::config, args.k, args.n);
+  if (memory.parts > 1) parts.take(memory.part_sums, memory.parts * args.m * args.n);
   memory.bytes = parts.bytes();
   return memory;
 }

@@ -2,31 +2,12 @@
 // batch, and their sums added up in order.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/result.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm80 {
-
-/// Equal parts, whole tiles, that a summed axis of `depth` elements is cut into: of at least about
-/// `least` elements each, and no more than fill a large GPU with tiles of the result's columns.
-/// They follow from the matrix alone, and so do the bits of a sum.
-constexpr std::int64_t parts_of(std::int64_t depth, std::int64_t columns, std::int64_t least) {
-  if (depth % tile_depth != 0) return 1;
-  constexpr std::int64_t blocks = 512;
-  const std::int64_t tiles = depth / tile_depth;
-  const std::int64_t wide = std::max<std::int64_t>(ceil_div(columns, 64), 1);
-  const std::int64_t most = std::max<std::int64_t>(std::min(depth / least, blocks / wide), 1);
-  std::int64_t parts = most;
-  while (parts > 1 && tiles % parts != 0) --parts;
-  // Axes with few divisors are cut more finely than wanted rather than not.
-  for (std::int64_t more = most + 1; 2 * parts <= most && more <= 2 * most; ++more) {
-    if (tiles % more == 0) return more;
-  }
-  return parts;
-}
 
 /// The product of each part, to sums of f32: those of a part lie as the result does.
 inline product_args part_products(product_args args, std::int64_t parts, float* sums) {

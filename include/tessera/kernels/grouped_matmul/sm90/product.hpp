@@ -39,7 +39,7 @@ struct tile_shape {
   static constexpr int depth = 64;  ///< of a stage, as much as a row of a panel has
   static constexpr int row_bytes = prim::cuda::panel_row_bytes;
   static constexpr int a_bytes = rows * row_bytes, b_bytes = columns * row_bytes;
-  static constexpr int stages = 196608 / (a_bytes + b_bytes);
+  static constexpr int stages = 229376 / (a_bytes + b_bytes);  ///< what a block may have
   static constexpr int consumers = rows / 64;
   static constexpr int consumer_warps = 4 * consumers;
   static constexpr int threads = prim::cuda::warpgroup_size * (consumers + 1);

@@ -171,8 +171,10 @@ class scaled_consumer : tile_taker<Shape> {
     for (int of_columns = 0; of_columns < parts; ++of_columns) {
       const float by[2] = {scale.a[0] * scale.b[of_columns], scale.a[1] * scale.b[of_columns]};
 #pragma unroll
-      for (int i = of_columns * part / 2; i < (of_columns + 1) * part / 2; ++i) {
-        sums_[i] = has_blocks ? fmaf(products[i], by[i / 2 % 2], sums_[i]) : sums_[i] + products[i];
+      for (int i = 0; i < part / 2; ++i) {
+        float& sum = sums_[of_columns * (part / 2) + i];
+        const float product = products[of_columns * (part / 2) + i];
+        sum = has_blocks ? fmaf(product, by[i / 2 % 2], sum) : sum + product;
       }
     }
   }
