@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "be30b4f70e7c0eb5";
-  if (kind == device_kind::cuda) return "2a58b57ee1ac48e4";
+  if (kind == device_kind::cuda) return "bb1099bc166cc12f";
   return {};
 }
 

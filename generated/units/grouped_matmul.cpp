@@ -64,8 +64,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "9f0e58a2ec41649b";
-  if (kind == device_kind::cuda) return "9e8bb1cb2fc9fc14";
+  if (kind == device_kind::cpu) return "51657c0c98e2f95c";
+  if (kind == device_kind::cuda) return "2283c770e03697c4";
   return {};
 }
 
