@@ -3,12 +3,12 @@
 
 namespace tessera {
 namespace rows {
-struct attention_cuda_sm90_f16_d128_paged_192x80_w16b1 {
-  static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features, 192, 80, {16, 1, false}};
+struct attention_cuda_sm90_f16_d128_paged_128x128_w12b1 {
+  static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features, 128, 128, {12, 1, false}};
 };
 }  // namespace rows
 
-template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d128_paged_192x80_w16b1>(const attention_kernel_args&, int);
-template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d128_paged_192x80_w16b1>(const attention_kernel_args&, const launch_context&);
-template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d128_paged_192x80_w16b1>();
+template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1>(const attention_kernel_args&, int);
+template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1>();
 }  // namespace tessera

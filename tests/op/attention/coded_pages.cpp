@@ -163,6 +163,7 @@ TEST(coded_pages, scales_of_tokens_multiply_keys_and_values) {
 TEST(coded_pages, a_scale_that_is_no_number_reaches_those_who_see_it) {
   coded_call<std::int8_t> call;
   give_token_scales(call);
+  std::ranges::fill(call.k_token_scales, 0.001f);  // no weight is 0
   const auto page = static_cast<std::size_t>(call.table[slots + 310 / page_size]);  // of a chunk
   call.v_token_scales[(page * page_size + 310 % page_size) * kv_heads] =
       std::numeric_limits<float>::quiet_NaN();

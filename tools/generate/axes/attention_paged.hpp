@@ -198,12 +198,20 @@ inline std::vector<attention_axes> paged_prefill_axes() {
           .tiles = {{64, 48, {.warps = 4, .blocks_per_sm = 3}}},
       },
       {
-          .about = "sm90, pages of whole boxes of 16 tokens: chunks with common head dims",
+          .about = "sm90, pages of whole boxes of 16 tokens: chunks with head dim 64",
           .targets = {cuda_sm90},
           .types = halves,
-          .dims = {{64}, {128}},
+          .dims = {{64}},
           .keys = pages,
           .tiles = {{0, 0}},
+      },
+      {
+          .about = "sm90, likewise: head dim 128, a tile of rows for 16 tokens of 8 heads",
+          .targets = {cuda_sm90},
+          .types = halves,
+          .dims = {{128}},
+          .keys = pages,
+          .tiles = {{128, 128, {.warps = 12, .blocks_per_sm = 1}}},
       },
       {
           .about = "sm80, pages of 8 bits: chunks with head dim 64",

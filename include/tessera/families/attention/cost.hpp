@@ -149,9 +149,12 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   const double of_token = 2.0 * (sizes.head_dim + sizes.v_head_dim);
   const double visits = facts.heads > 0 ? tiles / facts.heads : 1.0;
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (visits - 1)) + facts.rows);
-  // Keys are not split: a sequence in pages that is longer than the others, which nobody knows yet,
-  // is waited for.
-  if (are_paged(config.keys) && sizes.batch > 1) work.bytes *= 1.3;
+  // Pages are looked up and brought in small boxes. Keys are not split: a sequence that is longer
+  // than the others, which nobody knows yet, is waited for.
+  if (are_paged(config.keys)) {
+    work.product_share *= 0.75;
+    if (sizes.batch > 1) work.bytes *= 1.12;
+  }
   work.items = cut.busy_tiles;
   const auto split = schedule_sm90::splits_of(
       config, cut_by, cut, facts.demand.causal && facts.demand.top_left, multiprocessors);
