@@ -22,7 +22,7 @@ struct cuda {
   void* stream = nullptr;  ///< cudaStream_t; null: the default stream
   /// Device memory, 64-byte aligned, workspace_bytes<Kernel>() bytes of the row's back end
   /// (kernels::attention::sm80; kernels::attention::sm90, with functors workspace_bytes_with;
-  /// kernels::sparse_attention::sm80).
+  /// kernels::sparse_attention::sm80, kernels::sparse_attention::sm90).
   /// Empty: taken and given back in the order of the stream.
   std::span<std::byte> workspace{};
   int multiprocessors = 0;  ///< 0: asked of the device

@@ -100,17 +100,22 @@ class producer {
       const int late = min(tiles.last, tiles.first + tiles_ahead<Traits>);
       // Values trail keys by a tile: products with the next keys run before those with values.
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
-      bool is_wanted = false;   // the next work tile
-      for (int tile = tiles.last;;) {
-        tile = shown_before(shared_.tile[tile_place_.stage()], tile, tiles.first);
-        if (!is_wanted && tile < late) {
-          is_wanted = true;
-          if (lane() == 0) prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
+      for (int tile = tiles.last; tile >= tiles.first; --tile) {
+        if (tile == late && lane() == 0) {
+          prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
         }
-        if (tile >= tiles.first) bring_keys(work, tile * Traits::block_kv);
+        if (tile > tiles.first) {
+          if constexpr (Traits::classifies) {
+            const int next = next_step(tile, late);
+            if (next < tile) {
+              tile = next + 1;
+              continue;
+            }
+          }
+          bring_keys(work, (tile - 1) * Traits::block_kv);
+        }
         if (before < tiles.last) bring_values(work, before * Traits::block_kv);
-        if (tile < tiles.first) break;
-        before = tile;
+        before = tile - 1;
       }
       __syncwarp();
       if (lane() == 0) tile_place_.release(barriers);
@@ -118,6 +123,14 @@ class producer {
   }
 
  private:
+  /// Where the loop over tiles goes on that has come to `tile`: there, if the tile before it is
+  /// shown, else behind the next that is, or where the next work tile is wanted.
+  __device__ __forceinline__ int next_step(int tile, int late) const {
+    const planned_tile<Traits>& planned = shared_.tile[tile_place_.stage()];
+    const int first = planned.tiles[Traits::consumers].first;
+    const int next = max(shown_before(planned, tile, first) + 1, first);
+    return tile > late ? max(next, late) : next;
+  }
   static __device__ __forceinline__ int lane() {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }

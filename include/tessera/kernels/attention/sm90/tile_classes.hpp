@@ -19,16 +19,8 @@ __device__ __forceinline__ const class_words* classes_of(const launch_args& args
   return args.classes + row * args.words_of_row;
 }
 
-/// True if some row of the work tile may see something of a tile of keys.
-template <class Traits>
-__device__ __forceinline__ bool shows_tile(const planned_tile<Traits>& planned, int tile) {
-  if constexpr (!Traits::classifies) return true;
-  return planned.classes == nullptr ||
-         (planned.classes[tile / 32].some_of_block >> tile % 32 & 1u) != 0;
-}
-
-/// The last tile before `tile` that `shows_tile` is true of; without one from `first` on, a tile
-/// before `first`.
+/// The last tile of keys before `tile` that some row of the work tile may see something of; without
+/// one from `first` on, a tile before `first`.
 template <class Traits>
 __device__ __forceinline__ int shown_before(const planned_tile<Traits>& planned, int tile,
                                             int first) {
