@@ -83,7 +83,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "ef934a5396a3e9d2";
-  if (kind == device_kind::cuda) return "78c467c529ecb80a";
+  if (kind == device_kind::cuda) return "def13600e4e8555f";
   return {};
 }
 

@@ -43,7 +43,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "88646248faed79d7";
-  if (kind == device_kind::cuda) return "e88678789d096596";
+  if (kind == device_kind::cuda) return "4c19cd9881093fef";
   return {};
 }
 

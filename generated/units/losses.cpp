@@ -64,7 +64,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9965736c7a5e3cbd";
-  if (kind == device_kind::cuda) return "be3200cd0bfe8597";
+  if (kind == device_kind::cuda) return "e5a087e7b7d1e822";
   return {};
 }
 

@@ -61,7 +61,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "448139dcb3873a08";
-  if (kind == device_kind::cuda) return "4f14528c003c25f0";
+  if (kind == device_kind::cuda) return "71d4819e15c17995";
   return {};
 }
 
