@@ -3,12 +3,12 @@
 
 namespace tessera {
 namespace rows {
-struct attention_backward_cuda_sm80_bf16_d64_atomics_64x64 {
-  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::bf16, 64, 64, true, 64, 64, false};
+struct attention_backward_cuda_sm80_bf16_d64_atomics_128x64 {
+  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::bf16, 64, 64, true, 128, 64, false};
 };
 }  // namespace rows
 
-template std::size_t kernels::attention_backward::sm80::workspace_bytes<rows::attention_backward_cuda_sm80_bf16_d64_atomics_64x64>(const attention_backward_kernel_args&, int);
-template status kernels::attention_backward::sm80::launch<rows::attention_backward_cuda_sm80_bf16_d64_atomics_64x64>(const attention_backward_kernel_args&, const launch_context&);
-template status kernels::attention_backward::sm80::prepare<rows::attention_backward_cuda_sm80_bf16_d64_atomics_64x64>();
+template std::size_t kernels::attention_backward::sm80::workspace_bytes<rows::attention_backward_cuda_sm80_bf16_d64_atomics_128x64>(const attention_backward_kernel_args&, int);
+template status kernels::attention_backward::sm80::launch<rows::attention_backward_cuda_sm80_bf16_d64_atomics_128x64>(const attention_backward_kernel_args&, const launch_context&);
+template status kernels::attention_backward::sm80::prepare<rows::attention_backward_cuda_sm80_bf16_d64_atomics_128x64>();
 }  // namespace tessera

@@ -42,7 +42,9 @@ struct cuda_gradient_block {
 constexpr cuda_gradient_block cuda_block_of(const attention_backward_config& config) noexcept {
   if (config.head_dim == 0) return {16, 16};
   if (!config.d_q_atomics) return {128, 128};
-  if (config.target != backend::cuda_sm90 || config.head_dim > 128) return {64, 64};
+  if (config.target != backend::cuda_sm90 || config.head_dim > 128) {
+    return {config.head_dim == 64 ? 128 : 64, 64};
+  }
   return {config.head_dim == 64 ? 128 : 64, 128};
 }
 

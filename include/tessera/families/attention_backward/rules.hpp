@@ -54,7 +54,9 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
       return "type of a CUDA row of one head_dim is f16 or bf16";
     case attention_backward_rule::cuda_blocks_are_fixed:
       return "block_q x block_kv of a CUDA row is 128x128, 16x16 with any head_dim; with "
-             "d_q_atomics 64x64, of cuda_sm90 128x128 for head_dim 64, 64x128 for 96 and 128";
+             "d_q_atomics 64x64, for head_dim 64 128x64; of cuda_sm90 for head_dim 64 128x128, for "
+             "96 "
+             "and 128 64x128";
     case attention_backward_rule::sm90_rows_add_up:
       return "a cuda_sm90 row has d_q_atomics";
     case attention_backward_rule::turns_are_those_of_sums:

@@ -40,6 +40,17 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&reg)[4], std::uint
                : "r"(address));
 }
 
+/// Stores four 8x8 matrices as `load_matrices` reads them: each lane gives the address of a row.
+/// From sm_90 on.
+__device__ __forceinline__ void store_matrices(std::uint32_t address,
+                                               const std::uint32_t (&reg)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(reg[0]), "r"(reg[1]), "r"(reg[2]), "r"(reg[3])
+               : "memory");
+#endif
+}
+
 /// The same, each tile transposed.
 __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&reg)[4],
                                                          std::uint32_t address) {

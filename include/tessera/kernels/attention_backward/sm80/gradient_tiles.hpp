@@ -53,8 +53,21 @@ struct gradient_tiles {
 /// The tiles of a row whose d_q is added up in memory.
 template <int Width, int ValueWidth>
 struct tuned_tiles;
+/// Where every architecture of the build has them: blocks may have 227 KB of shared memory, and a
+/// multiprocessor 228.
+#if defined(__CUDA_ARCH_LIST__)
+inline constexpr bool has_227_kb = [] {
+  bool all = true;
+  for (const int architecture : {__CUDA_ARCH_LIST__}) {
+    all = all && architecture >= 900 && architecture < 1200;
+  }
+  return all;
+}();
+#else
+inline constexpr bool has_227_kb = false;
+#endif
 template <>
-struct tuned_tiles<64, 64> : gradient_tiles<64, 64, 64, 64, 4, 2, 3, 2, 2> {};
+struct tuned_tiles<64, 64> : gradient_tiles<64, 64, 128, 64, 4, has_227_kb ? 2 : 1, 2, 2, 2> {};
 template <>
 struct tuned_tiles<96, 96> : gradient_tiles<96, 96, 64, 64, 4, 2, 2, 2, 2> {};
 template <>
@@ -62,7 +75,7 @@ struct tuned_tiles<128, 128> : gradient_tiles<128, 128, 64, 64, 4, 2, 2, 2, 2> {
 template <>
 struct tuned_tiles<192, 128> : gradient_tiles<192, 128, 64, 64, 8, 2, 1, 4, 4> {};
 template <>
-struct tuned_tiles<256, 256> : gradient_tiles<256, 256, 64, 64, 8, 1, 1, 4, 4> {};
+struct tuned_tiles<256, 256> : gradient_tiles<256, 256, 64, 64, 8, has_227_kb ? 2 : 1, 1, 4, 4> {};
 
 /// Where a lane finds 16 rows of a tile and 16 of its columns, of those from a first column on.
 template <class Tile, int Columns>

@@ -41,6 +41,34 @@ __device__ __forceinline__ void multiply(accumulator (&sums)[Rows][Columns], con
   }
 }
 
+/// Where a lane puts what it has of 16 rows x 16 columns of sums into a tile of scores: from sm_90
+/// on a row of 16 bytes of matrices, before that two elements each.
+template <class Scores>
+__device__ __forceinline__ std::uint32_t put_place(unsigned lane) {
+#if __CUDA_ARCH__ >= 900
+  return Scores::lane_of_a(lane);
+#else
+  return Scores::offset(lane / 4, 0) + lane % 4 * 4;
+#endif
+}
+template <class Element, class Scores>
+__device__ __forceinline__ void put_pair(std::uint32_t place, int row_step, int column_step,
+                                         const accumulator& left, const accumulator& right) {
+  using words = prim::cuda::half_words<Element>;
+  const std::uint32_t to = Scores::step(place, row_step, column_step);
+  const std::uint32_t packed[4] = {
+      words::pack(left.at[0], left.at[1]), words::pack(left.at[2], left.at[3]),
+      words::pack(right.at[0], right.at[1]), words::pack(right.at[2], right.at[3])};
+#if __CUDA_ARCH__ >= 900
+  prim::cuda::store_matrices(to, packed);
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    prim::cuda::store_shared_4((to ^ (i / 2 * 16u)) + i % 2 * 8 * Scores::row_bytes, packed[i]);
+  }
+#endif
+}
+
 template <class Element, class Tiles, score_kind Kind, bool InTurns, class Hooks>
 __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     all_gradients(const __grid_constant__ hooked_args<Hooks> args) {
@@ -62,16 +90,16 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const prim::sequence& seq = block.seq;
   const std::int64_t key0 = own_block.key0;
   const int kv_head = own_block.kv_head, steps = own_block.steps;
-  const tile_interval seen_by = own_block.seen_by;
 
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
   const std::uint32_t weights = v + values::bytes, d_scores = weights + scores::bytes;
   const std::uint32_t stages = d_scores + scores::bytes;
   auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
   const auto& visible = own_block.visible;
-  int head = kv_head * own_block.group, tile = seen_by.begin;
-  // Blocks of neighbouring keys run beside each other: see tile_order of Hopper's rows.
-  if (!InTurns && steps > 0) tile += static_cast<int>(key0 / own % own_block.count);
+  tile_order next = tile_order::of_block<InTurns>(own_block, own);
+  // Tiles whose queries all see all keys of the block.
+  const tile_interval seen_whole =
+      tiles_that_see_all<queries>(visible, seq.q_len, {key0, key0 + own});
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
@@ -106,9 +134,9 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     copy_tile<values, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
                                         used);
     prim::cuda::commit_copies();
-    start(head, tile, 0);
+    start(next.head, next.tile, 0);
     prim::cuda::wait_copies<1>();
-    start_statistics(head, tile);
+    start_statistics(next.head, next.tile);
     tainted = has_copied_taint<keys, Element, threads>(k) ||
               has_copied_taint<values, Element, threads>(v);
   }
@@ -130,7 +158,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const std::uint32_t k_of_b = k + keys::lane_of_b(u_lane) + score_key * keys::row_bytes;
   const std::uint32_t v_of_b = v + values::lane_of_b(u_lane) + score_key * values::row_bytes;
   const std::uint32_t put_at =
-      scores::offset(u_lane / 4, 0) + (u_lane % 4) * 4 + score_row * scores::row_bytes;
+      scores::step(put_place<scores>(u_lane) + score_row * scores::row_bytes, 0, score_key / 16);
   const std::uint32_t own_scores = of_values ? weights : d_scores;
   const std::uint32_t d_scores_of_a =
       d_scores + scores::lane_of_a(u_lane) + sum_row * scores::row_bytes;
@@ -154,13 +182,11 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       clear_rows<out_rows, threads>(d_out, finite);
       __syncthreads();
     }
-    if (InTurns && step > 0 && thread == 0) turns<Tiles>::pass(args, own_block, step - 1);
-    const std::int64_t first = std::int64_t{tile} * queries;
-    const int own_head = head, own_tile = tile;
-    if (++tile == seen_by.end) tile = seen_by.begin;
-    if ((step + 1) % own_block.count == 0) ++head;
+    const tile_order now = next;
+    const std::int64_t first = std::int64_t{now.tile} * queries;
+    next.advance();
     if constexpr (Tiles::stages == 2) {
-      if (step + 1 < steps) start(head, tile, 1 - stage);
+      if (step + 1 < steps) start(next.head, next.tile, 1 - stage);
     }
 
     constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
@@ -200,7 +226,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
             prim::cuda::load_matrices(reg, values::step(v_of_b, n, d));
           });
 
-      const bool whole = plain && !tainted && own_block.is_seen(first, queries, own);
+      const bool whole =
+          plain && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
       if (whole) {
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) {
@@ -232,7 +259,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
                   gradients[m][n].at[e] += of_keys[key].v;
                 }
                 weigh<Kind, true>(
-                    args, {seq.index, own_head, query, key0 + key, visible.mask.offset},
+                    args, {seq.index, now.head, query, key0 + key, visible.mask.offset},
                     seen.holds(key), scale, shift[m][half], plain ? 0.0f : correction[m][half],
                     products[m][n].at[e], gradients[m][n].at[e]);
               }
@@ -240,28 +267,19 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
           }
         }
       }
-      using words = prim::cuda::half_words<Element>;
 #pragma unroll
       for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
-        for (int n = 0; n < key_tiles; ++n) {
-          const int key = score_key + n * 8;
-          const std::uint32_t at = (put_at ^ static_cast<std::uint32_t>(key / 8 % 8 * 16)) +
-                                   key / 64 * 128 + m * 16 * scores::row_bytes;
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const std::uint32_t to = at + half * 8 * scores::row_bytes;
-            const float(&weight)[4] = products[m][n].at, (&d_score)[4] = gradients[m][n].at;
-            prim::cuda::store_shared_4(weights + to,
-                                       words::pack(weight[2 * half], weight[2 * half + 1]));
-            prim::cuda::store_shared_4(d_scores + to,
-                                       words::pack(d_score[2 * half], d_score[2 * half + 1]));
-          }
+        for (int n = 0; n < key_tiles; n += 2) {
+          put_pair<Element, scores>(weights + put_at, m, n / 2, products[m][n], products[m][n + 1]);
+          put_pair<Element, scores>(d_scores + put_at, m, n / 2, gradients[m][n],
+                                    gradients[m][n + 1]);
         }
       }
     }
     __syncthreads();
-    if (step + 1 < steps) start_statistics(head, tile);
+    if (step + 1 < steps) start_statistics(next.head, next.tile);
+    if (InTurns && step > 0) turns<Tiles>::pass(args, own_block, step - 1);
 
     const auto add_keys = [&](auto tile_of_rows, const auto& from, std::uint32_t at) {
       using operand = decltype(tile_of_rows);
@@ -285,8 +303,9 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
 
     if constexpr (Tiles::stages == 1) {
       __syncthreads();
-      if (step + 1 < steps) start(head, tile, 0);
+      if (step + 1 < steps) start(next.head, next.tile, 0);
     }
+    if (InTurns) turns<Tiles>::wait(args, own_block, step);
     accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
     multiply<Element, own / 16>(
         d_q,
@@ -296,20 +315,21 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         [&](auto& reg, int c, int n) {
           prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
         });
-    if (InTurns) turns<Tiles>::wait(args, own_block, step);
-    float* const sums = query_sums<Tiles>::tile_of(args, seq, own_head, own_tile);
+    using all_sums = query_sums<Tiles>;
+    float* const sums = all_sums::place_of(all_sums::tile_of(args, seq, now.head, now.tile),
+                                           sum_row / 16, sum_column / 8);
 #pragma unroll
     for (int m = 0; m < Tiles::sum_rows / 16; ++m) {
 #pragma unroll
       for (int n = 0; n < Tiles::sum_columns / 8; ++n) {
-        query_sums<Tiles>::add(sums, sum_row / 16 + m, sum_column / 8 + n, lane, d_q[m][n]);
+        all_sums::add(sums, m, n, lane, d_q[m][n]);
       }
     }
     if constexpr (Tiles::stages == 2) stage = 1 - stage;
   }
-  // Behind the last products stages are free, and sums complete.
+  // Stages are free behind the last products.
+  if (InTurns && steps > 0) turns<Tiles>::pass(args, own_block, steps - 1);
   __syncthreads();
-  if (InTurns && steps > 0 && thread == 0) turns<Tiles>::pass(args, own_block, steps - 1);
   const std::uint32_t staging =
       stages + static_cast<unsigned>(warp) * stored_rows<Tiles::part_columns / 8>::bytes;
 #pragma unroll

@@ -113,9 +113,10 @@ struct key_block {
   prim::row_visibility<mask_mode::window> visible{};
   prim::key_interval keys{};  ///< those of the sequence
   tile_interval seen_by{};
-  int group = 0;  ///< heads
-  int count = 0;  ///< tiles of a head
-  int steps = 0;  ///< tiles of all heads
+  tile_interval seen_by_next{};  ///< in turns: of the next block of keys
+  int group = 0;                 ///< heads
+  int count = 0;                 ///< tiles of a head
+  int steps = 0;                 ///< tiles of all heads
 
   template <class Tiles, bool InTurns>
   static __device__ __forceinline__ key_block of(const launch_args& args, std::int64_t item) {
@@ -128,7 +129,7 @@ struct key_block {
       const std::int64_t inside = item - section * args.tiles;
       const std::int64_t left = gridDim.x / args.tiles - section;
       const std::int64_t heads = args.section < left ? args.section : left;
-      tile = inside / heads;
+      tile = args.tiles - 1 - inside / heads;
       head = section + inside % heads;
     }
     own.key0 = tile * Tiles::own;
@@ -140,9 +141,11 @@ struct key_block {
     own.keys = {own.key0, end < seq.k_len ? end : seq.k_len};
     own.visible = kernels::attention::visibility_of<mask_mode::window>(call, seq);
     own.seen_by = tiles_that_see<Tiles::queries>(own.visible, seq.q_len, own.keys);
+    const tile_interval* const known =
+        args.seen_by + first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) + tile;
+    if (InTurns && end < seq.k_len) own.seen_by_next = known[1];
     if (call.q_segments.data != nullptr) {
-      const tile_interval some =
-          args.seen_by[first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) + tile];
+      const tile_interval some = *known;
       own.seen_by.begin = max(own.seen_by.begin, some.begin);
       own.seen_by.end = min(own.seen_by.end, some.end);
     }
@@ -156,10 +159,29 @@ struct key_block {
   __device__ __forceinline__ bool outside() const { return key0 >= block.all_k; }
   /// Keys of the sequence among those of the block.
   __device__ __forceinline__ int size() const { return static_cast<int>(keys.end - key0); }
-  /// Whether each of `queries` queries from `first` on sees each of `own` keys.
-  __device__ __forceinline__ bool is_seen(std::int64_t first, int queries, int own) const {
-    return first + queries <= block.seq.q_len &&
-           visible.keys_of(first, first + queries - 1).all.contains({key0, key0 + own});
+};
+
+/// The tiles of queries of a group of heads, one after the other.
+struct tile_order {
+  int head = 0, tile = 0;
+  tile_interval of{};
+  int left = 0;  ///< tiles of the head
+
+  /// Blocks of neighbouring keys run beside each other: each begins with other queries, or they
+  /// would add to the same sums of d_q at the same time. Those that take turns begin with the
+  /// first.
+  template <bool InTurns>
+  static __device__ __forceinline__ tile_order of_block(const key_block& own, int keys) {
+    tile_order order{own.kv_head * own.group, own.seen_by.begin, own.seen_by, own.count};
+    if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
+    return order;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++tile == of.end) tile = of.begin;
+    if (--left == 0) {
+      left = of.end - of.begin;
+      ++head;
+    }
   }
 };
 

@@ -4,7 +4,6 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -42,16 +41,10 @@ struct one_pass {
   }
 };
 
-/// Heads that launches in turns go through together: as few as keep blocks busy, so that what they
-/// read and add to stays in the second-level cache.
-template <class Tiles>
-int section_of(const attention_kernel_args& of) {
-  constexpr std::int64_t cached = std::int64_t{32} << 20;
-  const std::int64_t bytes = of.q_len * (of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1) *
-                             (Tiles::width * 6 + Tiles::value_width * 2);
-  return static_cast<int>(
-      std::clamp<std::int64_t>(cached / std::max<std::int64_t>(bytes, 1), 1, 64));
-}
+/// Heads that launches in turns go through together: of each some eight blocks run one behind the
+/// other, so that few wait at the begin, and what they read and add to is in the second-level
+/// cache.
+inline constexpr int heads_in_turns = 16;
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
@@ -80,8 +73,8 @@ struct scratch {
       using tiles = typename one_pass<Kernel>::tiles;
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
       if constexpr (Kernel::config.in_turns) {
-        args.section = section_of<tiles>(of);
-        parts.take(args.turns, args.sum_tiles * of.q_heads);
+        args.section = heads_in_turns;
+        parts.take(args.turns, args.sum_tiles * of.q_heads * (tiles::threads / 32));
         parts.take(args.taken, 1);
       }
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);

@@ -35,16 +35,20 @@ struct query_sums {
     return args.d_q_sums + (at + tile) * (queries * width);
   }
 
-  /// Adds 16 rows x 8 columns.
-  static __device__ __forceinline__ void add(float* tile, int rows16, int columns8, int lane,
+  /// Where 16 rows x 8 columns lie in a tile.
+  static __device__ __forceinline__ float* place_of(float* tile, int rows16, int columns8) {
+    return tile + (rows16 * (width / 8) + columns8) * 128;
+  }
+  /// Adds 16 rows x 8 columns, so many below and to the right of a place: constants become part of
+  /// the instruction, which they would not in the assembler's text.
+  static __device__ __forceinline__ void add(float* place, int rows16, int columns8, int lane,
                                              const accumulator& sums) {
-    float* const to = tile + (rows16 * (width / 8) + columns8) * 128;
+    const int apart = (rows16 * (width / 8) + columns8) * 128;
 #if __CUDA_ARCH__ >= 900
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to + lane * 4),
-                 "f"(sums.at[0]), "f"(sums.at[1]), "f"(sums.at[2]), "f"(sums.at[3])
-                 : "memory");
+    atomicAdd(reinterpret_cast<float4*>(place) + lane + apart / 4,
+              make_float4(sums.at[0], sums.at[1], sums.at[2], sums.at[3]));
 #else
-    for (int e = 0; e < 4; ++e) atomicAdd(to + e * 32 + lane, sums.at[e]);
+    for (int e = 0; e < 4; ++e) atomicAdd(place + lane + apart + e * 32, sums.at[e]);
 #endif
   }
 

@@ -18,25 +18,32 @@ using prim::cuda::fragment_b2;
 
 inline constexpr int own_rows = 128;  ///< of a block: 16 for each of its eight warps
 
-/// Calls body(row, place, step) for the chunks of a tile that a thread copies, `place` being their
-/// offset in the tile: one column of chunks, every so many rows. Threads behind the last column
-/// have none.
-template <class Tile, int Threads, class Body>
-__device__ __forceinline__ void for_each_chunk(const Body& body) {
-  constexpr auto columns = std::bit_ceil(static_cast<unsigned>(Tile::chunks));
-  constexpr unsigned rows_at_once = Threads / columns;
-  static_assert(Threads % columns == 0 && rows_at_once % 8 == 0 && Tile::rows % rows_at_once == 0,
-                "the place in a line is the same in each step");
-  const unsigned thread = prim::cuda::thread_index();
-  const unsigned first = thread / columns, chunk = thread % columns;
-  if (columns != Tile::chunks && chunk >= Tile::chunks) return;
-  const std::uint32_t place = Tile::offset(first, chunk);
-#pragma unroll
-  for (unsigned step = 0; step < Tile::rows / rows_at_once; ++step) {
-    body(static_cast<int>(first + step * rows_at_once),
-         place + step * (rows_at_once * Tile::row_bytes), chunk);
+/// The chunks of a tile that a thread copies: one column of them, every so many rows, so that
+/// places and addresses are a constant apart. Threads behind the last column have none.
+template <class Tile, int Threads>
+struct own_chunks {
+  static constexpr auto columns = std::bit_ceil(static_cast<unsigned>(Tile::chunks));
+  static constexpr unsigned rows_apart = Threads / columns;
+  static constexpr unsigned count = Tile::rows / rows_apart;
+  static_assert(Threads % columns == 0 && rows_apart % 8 == 0 && Tile::rows % rows_apart == 0,
+                "all lie at the same place in their lines");
+  unsigned row, chunk;
+
+  static __device__ __forceinline__ own_chunks of_thread() {
+    const unsigned thread = prim::cuda::thread_index();
+    return {thread / columns, thread % columns};
   }
-}
+  __device__ __forceinline__ bool any() const {
+    return columns == Tile::chunks || chunk < Tile::chunks;
+  }
+  __device__ __forceinline__ int row_of(unsigned i) const {
+    return static_cast<int>(row + i * rows_apart);
+  }
+  /// In the tile.
+  __device__ __forceinline__ std::uint32_t offset(unsigned i) const {
+    return Tile::offset(row, chunk) + i * (rows_apart * Tile::row_bytes);
+  }
+};
 
 /// Starts the copy of a tile of tokens; those for which `wanted` does not hold become zeros, and
 /// are not read.
@@ -44,24 +51,33 @@ template <class Tile, class Element, int Threads = threads, class Wanted>
 __device__ __forceinline__ void copy_tile(std::uint32_t to, const void* data,
                                           const row_strides& strides, const prim::sequence& seq,
                                           std::int64_t token, int head, const Wanted& wanted) {
-  const Element* const first = row_of<Element>(data, strides, seq, token, head);
-  for_each_chunk<Tile, Threads>([&](int row, std::uint32_t place, unsigned chunk) {
-    prim::cuda::copy_async_16(to + place, first + (row * strides.row + chunk * 8),
-                              wanted(row) ? 16u : 0u);
-  });
+  using chunks = own_chunks<Tile, Threads>;
+  const auto own = chunks::of_thread();
+  if (!own.any()) return;
+  const Element* from = row_of<Element>(data, strides, seq, token + own.row, head) + own.chunk * 8;
+  const std::int64_t apart = strides.row * chunks::rows_apart;
+#pragma unroll
+  for (unsigned i = 0; i < chunks::count; ++i) {
+    prim::cuda::copy_async_16(to + own.offset(i), from, wanted(own.row_of(i)) ? 16u : 0u);
+    from += apart;
+  }
 }
 
 /// Whether this thread copied an element that is not finite (copy_tile); behind the arrival of its
 /// own copies.
 template <class Tile, class Element, int Threads = threads>
 __device__ __forceinline__ bool has_copied_taint(std::uint32_t tile) {
+  using chunks = own_chunks<Tile, Threads>;
+  const auto own = chunks::of_thread();
+  if (!own.any()) return false;
   std::uint32_t found = 0;
-  for_each_chunk<Tile, Threads>([&](int, std::uint32_t place, unsigned) {
+#pragma unroll
+  for (unsigned i = 0; i < chunks::count; ++i) {
     std::uint32_t words[4];
-    prim::cuda::load_shared_16(words, tile + place);
+    prim::cuda::load_shared_16(words, tile + own.offset(i));
 #pragma unroll
     for (const std::uint32_t word : words) found |= marked_not_finite<Element>(word);
-  });
+  }
   return (found & not_finite_marks) != 0;
 }
 
@@ -131,22 +147,36 @@ struct seen_part {
   __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
 };
 
-/// Tiles of `Queries` queries some of which see some of the keys: both ends of what a query sees
-/// grow with it, so they are neighbours. For all threads of a warp.
-template <int Queries, class Visible>
-__device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
-                                        const prim::key_interval& keys) {
+/// Tiles of `Queries` queries for which `holds(first, last query)`, which are neighbours. For all
+/// threads of a warp.
+template <int Queries, class Holds>
+__device__ tile_interval tiles_of(std::int64_t q_len, const Holds& holds) {
   const auto count = static_cast<int>((q_len + Queries - 1) / Queries);
   int begin = count, end = 0;
   for (int tile = static_cast<int>(threadIdx.x) % 32; tile < count; tile += 32) {
     const std::int64_t first = std::int64_t{tile} * Queries;
-    const std::int64_t last = first + Queries < q_len ? first + Queries : q_len;
-    if (prim::intersection(visible.keys_of(first, last - 1).some, keys).empty()) continue;
+    if (!holds(first, (first + Queries < q_len ? first + Queries : q_len) - 1)) continue;
     begin = begin < tile ? begin : tile;
     end = tile + 1;
   }
   return {__reduce_min_sync(prim::cuda::all_lanes, begin),
           __reduce_max_sync(prim::cuda::all_lanes, end)};
+}
+/// Those of which some query sees some of the keys: both ends of what a query sees grow with it.
+template <int Queries, class Visible>
+__device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
+                                        const prim::key_interval& keys) {
+  return tiles_of<Queries>(q_len, [&](std::int64_t first, std::int64_t last) {
+    return !prim::intersection(visible.keys_of(first, last).some, keys).empty();
+  });
+}
+/// Whole tiles whose queries all see all of the keys.
+template <int Queries, class Visible>
+__device__ tile_interval tiles_that_see_all(const Visible& visible, std::int64_t q_len,
+                                            const prim::key_interval& keys) {
+  return tiles_of<Queries>(q_len, [&](std::int64_t first, std::int64_t last) {
+    return last - first == Queries - 1 && visible.keys_of(first, last).all.contains(keys);
+  });
 }
 
 /// The weight and the gradient before the cap of one pair, from its product and the gradient that

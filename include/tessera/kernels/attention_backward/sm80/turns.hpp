@@ -1,10 +1,11 @@
-// Blocks that add to the same sums of d_q one after the other, by their keys: sums that always have
-// the same bits.
+// Blocks that add to the same sums of d_q one after the other, from the last keys to the first:
+// sums that always have the same bits.
 //
-// Every tile of sums has a number: of the last block of keys that added, counted from 1. A block
-// waits for the number of the block before it, of those that see the tile's queries. Blocks take
-// their work in order (`taken_item`), and wait for such as took theirs before: some block always
-// goes on. Each is a few steps behind the one before.
+// Every part of a tile of sums that a warp adds to has a number: of the block of keys that was the
+// last to add, counted from 1. The same warp of the next block waits for it. Blocks take their work
+// in order (`taken_item`), and wait for such as took theirs before: some block always goes on.
+// Under a diagonal a block meets the tiles of those before it only after some of its own: it does
+// not wait.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,18 @@ __device__ __forceinline__ std::int64_t taken_item(const launch_args& args, void
   return item;
 }
 
+/// For all threads of a warp.
 template <class Tiles>
 struct turns {
-  /// Waits until this block may add to the sums of a step. For all threads of a warp.
+  static constexpr int warps = Tiles::threads / prim::cuda::warp_size;
+
+  /// Waits until this warp may add to its part of the sums of a step.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
                                               int step) {
-    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-    const int before = block_before(args, own, own.seen_by.begin + step % own.count, lane);
-    if (lane == 0) {
+    const int tile = own.seen_by.begin + step % own.count;
+    const bool neighbour = tile >= own.seen_by_next.begin && tile < own.seen_by_next.end;
+    const int before = neighbour ? number_of(own) + 1 : block_before(args, own, tile);
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
       const int* const turn = turn_of(args, own, step);
       int last;
       do {
@@ -43,36 +48,44 @@ struct turns {
     }
     __syncwarp();
   }
-  /// All threads of the block have added to the sums of a step, behind a barrier. For one thread.
+  /// This warp has added to its part of the sums of a step.
   static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
                                               int step) {
-    const int number = static_cast<int>(own.key0 / Tiles::own) + 1;
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, step)), "r"(number)
-                 : "memory");
+    __syncwarp();
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, step)),
+                   "r"(number_of(own))
+                   : "memory");
+    }
   }
 
  private:
+  static __device__ __forceinline__ int number_of(const key_block& own) {
+    return static_cast<int>(own.key0 / Tiles::own) + 1;
+  }
   static __device__ __forceinline__ int* turn_of(const launch_args& args, const key_block& own,
                                                  int step) {
     const int head = own.kv_head * own.group + step / own.count;
     const prim::sequence& seq = own.block.seq;
     const std::int64_t first =
         first_sum_tile<Tiles::queries>(args.call.forward, seq.index, seq.q_begin);
-    return args.turns + (head * args.sum_tiles + first + own.seen_by.begin + step % own.count);
+    const std::int64_t tile = head * args.sum_tiles + first + own.seen_by.begin + step % own.count;
+    return args.turns + (tile * warps + threadIdx.x / prim::cuda::warp_size);
   }
-  /// The number of the last block before this one that sees a tile of queries; 0: none.
+  /// The number of the next block of keys that sees a tile of queries; 0: none.
   static __device__ __forceinline__ int block_before(const launch_args& args, const key_block& own,
-                                                     int tile, int lane) {
+                                                     int tile) {
+    const prim::sequence& seq = own.block.seq;
     const tile_interval* const seen_by =
-        args.seen_by +
-        first_key_tile<Tiles::own>(args.call.forward, own.block.seq.index, own.block.seq.k_begin);
-    for (int last = static_cast<int>(own.key0 / Tiles::own); last > 0;
-         last -= prim::cuda::warp_size) {
+        args.seen_by + first_key_tile<Tiles::own>(args.call.forward, seq.index, seq.k_begin);
+    const auto blocks = static_cast<int>((seq.k_len + Tiles::own - 1) / Tiles::own);
+    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    for (int next = number_of(own); next < blocks; next += prim::cuda::warp_size) {
       tile_interval seen{};
-      if (lane < last) seen = seen_by[last - 1 - lane];
+      if (next + lane < blocks) seen = seen_by[next + lane];
       const unsigned found =
           __ballot_sync(prim::cuda::all_lanes, tile >= seen.begin && tile < seen.end);
-      if (found != 0) return last - (__ffs(static_cast<int>(found)) - 1);
+      if (found != 0) return next + __ffs(static_cast<int>(found));
     }
     return 0;
   }

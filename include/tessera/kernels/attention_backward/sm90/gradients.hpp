@@ -89,7 +89,6 @@ __global__ void __launch_bounds__(256, 1)
   };
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
-    if (InTurns && step > 1 && thread == 0) turns<tiles>::pass(args, own_block, step - 2);
     if (step + 1 < own_block.steps) walk.start(step + 1);
     const std::uint32_t q = walk.rows_of(step), d_out = q + rows::bytes;
     const std::int64_t first = std::int64_t{current.tile} * queries;
@@ -139,8 +138,11 @@ __global__ void __launch_bounds__(256, 1)
     }
     pack_operands<Element>(own_gradients, gradients);
     add_rows<Element, rows>(d_k, own_gradients, q);
-    store_operands<scores>(d_scores + step % 2 * scores::bytes, own_row, own_gradients);
+    store_operands<scores>(d_scores + step % 2 * scores::bytes, group_index * 64 + warp * 16,
+                           own_gradients);
     current.advance();
+    // Beside products: sums that were added at the begin of the step have arrived.
+    if (InTurns && step > 0) turns<tiles>::pass(args, own_block, step - 1);
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_v);
     prim::cuda::keep_in_place(d_k);
@@ -148,7 +150,6 @@ __global__ void __launch_bounds__(256, 1)
   if (own_block.steps > 0) {
     const int last = own_block.steps - 1;
     walk.arrive(own_block.steps);
-    if (InTurns && last > 0 && thread == 0) turns<tiles>::pass(args, own_block, last - 1);
     float d_q[32];
     prim::cuda::begin_products();
     multiply_earlier(d_q, own_block.steps + 1);
@@ -156,10 +157,7 @@ __global__ void __launch_bounds__(256, 1)
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_q);
     add_earlier(d_q);
-    if (InTurns) {
-      __syncthreads();
-      if (thread == 0) turns<tiles>::pass(args, own_block, last);
-    }
+    if (InTurns) turns<tiles>::pass(args, own_block, last);
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
   store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,

@@ -70,18 +70,18 @@ __device__ __forceinline__ void pack_operands(warpgroup_a (&to)[Steps],
   }
 }
 
-/// Stores operands, of which `row` is the thread's first, to a tile of scores.
+/// Stores operands of 16 rows of a warp, from number `first_row` on, to a tile of scores.
 template <class Tile, int Steps>
-__device__ __forceinline__ void store_operands(std::uint32_t tile, int row,
+__device__ __forceinline__ void store_operands(std::uint32_t tile, int first_row,
                                                const warpgroup_a (&a)[Steps]) {
-  const auto word = static_cast<std::uint32_t>(threadIdx.x % 4 * 4);
+  const unsigned lane = threadIdx.x % 32;
+  const std::uint32_t own =
+      tile + Tile::offset(static_cast<unsigned>(first_row) + lane % 16, lane / 16);
 #pragma unroll
-  for (int i = 0; i < 2 * Steps; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      prim::cuda::store_shared_4(tile + Tile::offset(row + 8 * half, i) + word,
-                                 a[i / 2].word[i % 2 * 2 + half]);
-    }
+  for (int i = 0; i < Steps; ++i) {
+    prim::cuda::store_matrices((own ^ static_cast<std::uint32_t>(i % 4 * 32)) +
+                                   static_cast<std::uint32_t>(i / 4 * Tile::panel_bytes),
+                               a[i].word);
   }
 }
 
@@ -90,10 +90,11 @@ template <class Tiles>
 __device__ __forceinline__ void add_d_q(float* tile, int row16, int column8,
                                         const float (&d_q)[32]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  float* const place = query_sums<Tiles>::place_of(tile, row16, column8);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     if (column8 + i >= Tiles::width / 8) break;
-    query_sums<Tiles>::add(tile, row16, column8 + i, lane,
+    query_sums<Tiles>::add(place, 0, i, lane,
                            {{d_q[4 * i], d_q[4 * i + 1], d_q[4 * i + 2], d_q[4 * i + 3]}});
   }
 }

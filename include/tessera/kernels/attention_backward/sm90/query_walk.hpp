@@ -46,30 +46,6 @@ struct alignas(8) query_numbers {
   }
 };
 
-/// The tiles of queries of a group of heads, one after the other.
-struct tile_order {
-  int head = 0, tile = 0;
-  tile_interval of{};
-  int left = 0;  ///< tiles of the head
-
-  /// Blocks of neighbouring keys run beside each other: each begins with other queries, or they
-  /// would add to the same sums of d_q at the same time. Those that take turns begin with the
-  /// first.
-  template <bool InTurns>
-  static __device__ __forceinline__ tile_order of_block(const key_block& own, int keys) {
-    tile_order order{own.kv_head * own.group, own.seen_by.begin, own.seen_by, own.count};
-    if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
-    return order;
-  }
-  __device__ __forceinline__ void advance() {
-    if (++tile == of.end) tile = of.begin;
-    if (--left == 0) {
-      left = of.end - of.begin;
-      ++head;
-    }
-  }
-};
-
 /// The block's keys and values, and the tiles of the steps. For all threads of the block.
 template <class Element, class Tiles, bool InTurns>
 class query_walk {

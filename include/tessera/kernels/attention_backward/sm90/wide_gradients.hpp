@@ -109,7 +109,6 @@ __global__ void __launch_bounds__(256, 1)
     float* earlier_sums = nullptr;  // of d_q of the step before
     for (int step = 0; step < own.steps; ++step) {
       walk.arrive(step);
-      if (InTurns && step > 1 && threadIdx.x == 0) turns<tiles>::pass(args, own, step - 2);
       if (step + 1 < own.steps) walk.start(step + 1);
       const std::int64_t first = std::int64_t{current.tile} * queries;
       const own_scores<typename tiles::statistics> pairs{walk.statistics_of(step),
@@ -150,7 +149,7 @@ __global__ void __launch_bounds__(256, 1)
           pairs.weigh_gradients(view, other, products);
         }
         pack_operands<Element>(operands, products);
-        store_operands<scores>(d_scores + step % 2 * scores::bytes, own_row, operands);
+        store_operands<scores>(d_scores + step % 2 * scores::bytes, warp * 16, operands);
       } else {
         if constexpr (!plain) {
           hand_over(weights, products);
@@ -169,6 +168,8 @@ __global__ void __launch_bounds__(256, 1)
         multiply_panel(d_q, step + 1, 1);
       }
       add_rows<Element, summed_tile>(sums, operands, walk.rows_of(step) + summed_at);
+      // Beside products: sums that were added in the step before have arrived.
+      if (InTurns && step > 1) turns<tiles>::pass(args, own, step - 2);
       if constexpr (own_panels == 2) {
         prim::cuda::wait_products<1>();
         prim::cuda::keep_in_place(d_q);
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(256, 1)
     if (own.steps > 0) {
       const int last = own.steps - 1;
       walk.arrive(own.steps);
-      if (InTurns && last > 0 && threadIdx.x == 0) turns<tiles>::pass(args, own, last - 1);
+      if (InTurns && last > 0) turns<tiles>::pass(args, own, last - 1);
       if (InTurns) turns<tiles>::wait(args, own, last);
 #pragma unroll
       for (int panel = 0; panel < own_panels; ++panel) {
@@ -193,10 +194,7 @@ __global__ void __launch_bounds__(256, 1)
         prim::cuda::keep_in_place(d_q);
         add_d_q<tiles>(earlier_sums, warp, (first_panel + panel) * 8, d_q);
       }
-      if (InTurns) {
-        __syncthreads();
-        if (threadIdx.x == 0) turns<tiles>::pass(args, own, last);
-      }
+      if (InTurns) turns<tiles>::pass(args, own, last);
     }
     if constexpr (OfKeys) {
       store_sums<Element>(k + tiles::stages_at, sums, args.call.d_k, args.call.d_k_strides, seq,
