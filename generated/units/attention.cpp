@@ -273,7 +273,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "96964ae9383b5ffc";
+  if (kind == device_kind::cuda) return "4520010fed8e0f8b";
   return {};
 }
 

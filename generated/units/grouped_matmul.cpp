@@ -58,7 +58,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a71aa63ab162b86b";
-  if (kind == device_kind::cuda) return "f42fd689ce32805b";
+  if (kind == device_kind::cuda) return "ff633b22c94c9398";
   return {};
 }
 

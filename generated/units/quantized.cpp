@@ -60,8 +60,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "448139dcb3873a08";
-  if (kind == device_kind::cuda) return "4f14528c003c25f0";
+  if (kind == device_kind::cpu) return "abc007b9c7a39cfb";
+  if (kind == device_kind::cuda) return "5f9681c0285ada58";
   return {};
 }
 
