@@ -43,9 +43,9 @@ family quantized_family() {
       .kernel_header = "tessera/kernels/quantized/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/quantized/sm90/launch.hpp"}},
       .limits = {.rows = 10,
-                 .seconds = 180,
-                 .bytes = 12 << 20,
-                 .unit_seconds = 50,
+                 .seconds = 240,
+                 .bytes = 16 << 20,
+                 .unit_seconds = 58,
                  .unit_mebibytes = 2048}};
   return family;
 }

@@ -78,9 +78,9 @@ struct pair_words<f16> {
   }
 };
 
-/// The numbers of a group, each twice in a word. Affine: a weight is (element - anchor) scale + bias,
-/// where the element of a code is what code_element says. The anchor has the whole part of the zero,
-/// so that the difference is exact, and the bias its fraction: all is rounded once.
+/// The numbers of a group, each twice in a word. Affine: a weight is (element - anchor) scale +
+/// bias, where the element of a code is what code_element says. The anchor has the whole part of
+/// the zero, so that the difference is exact, and the bias its fraction: all is rounded once.
 struct group_pairs {
   std::uint32_t scale, anchor, bias;
 };
@@ -136,8 +136,8 @@ __device__ __forceinline__ group_pairs load_group(const number_form& form, std::
     to.scale = prim::cuda::widened_pair<f8_e4m3, Element>(byte | byte << 8);
   } else {
     static_assert(std::is_same_v<Element, bf16>);
-    const std::uint32_t bits = __float_as_uint(
-        sm80::mx_scale(form.encoding, prim::cuda::load_shared_1(scale_at)));
+    const std::uint32_t bits =
+        __float_as_uint(sm80::mx_scale(form.encoding, prim::cuda::load_shared_1(scale_at)));
     to.scale = __byte_perm(bits, 0, 0x3232u);
   }
   return to;
@@ -177,8 +177,8 @@ __device__ __forceinline__ void scaled_chunk(const std::uint32_t (&words)[code_l
 
 inline constexpr int order_threads = 256;
 
-/// Rows of x on their way to boxes in the order of the codes: for each tile of `height` rows and each
-/// stage, panels as the matrix unit has them (prim/cuda/wgmma.hpp). Zeros fill them up.
+/// Rows of x on their way to boxes in the order of the codes: for each tile of `height` rows and
+/// each stage, panels as the matrix unit has them (prim/cuda/wgmma.hpp). Zeros fill them up.
 struct ordered_rows {
   strided_matrix x;
   void* to = nullptr;
@@ -186,7 +186,8 @@ struct ordered_rows {
   std::int64_t columns_of_x = 0;  ///< a multiple of 8
   int height = 0;
   int tiles = 0;
-  int stages = 0;        ///< of two lines
+  int stages = 0;
+  int lines = 0;         ///< of a stage
   bool aligned = false;  ///< rows of x lie at multiples of 16 bytes
 };
 
@@ -197,13 +198,14 @@ __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows r
   using line = code_line<Code>;
   prim::cuda::wait_for_grid_before();
   prim::cuda::let_next_grid_start();
-  constexpr int units_of_line = line::columns / 8, units_of_stage = 2 * units_of_line;
+  constexpr int units_of_line = line::columns / 8;
+  const int units_of_stage = rows.lines * units_of_line;
   const int unit = static_cast<int>(blockIdx.x) * order_threads + static_cast<int>(threadIdx.x);
   if (unit >= rows.stages * units_of_stage) return;
   const int stage = unit / units_of_stage, of_stage = unit % units_of_stage;
   const int of_line = of_stage % units_of_line;
   const int lane = of_line / line::chunks, chunk = of_line % line::chunks;
-  constexpr int panels = units_of_stage / 8;
+  const int panels = units_of_stage / 8;
 #pragma unroll 1
   for (int row = static_cast<int>(blockIdx.y); row < rows.tiles * rows.height;
        row += static_cast<int>(gridDim.y)) {
@@ -228,7 +230,7 @@ __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows r
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t low = words[i / 2 * 2], high = words[i / 2 * 2 + 1];
-      const std::uint32_t own = !alternate  ? (i % 2 == 0 ? low : high)
+      const std::uint32_t own = !alternate   ? (i % 2 == 0 ? low : high)
                                 : i % 2 == 0 ? __byte_perm(low, high, 0x5410u)
                                              : __byte_perm(low, high, 0x7632u);
       // Sixteen bytes of a row: half a product of 16 columns.

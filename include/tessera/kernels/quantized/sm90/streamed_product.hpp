@@ -8,6 +8,7 @@
 // the inputs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
@@ -38,22 +39,23 @@ class streamed_sums {
   using memory = typename shape::shared_memory;
   using product = prim::cuda::warpgroup_product<Element, Rows>;
   static constexpr int tiles = shape::tiles;
-  static constexpr int numbers = Short ? 2 : 1;    ///< of a lane's part of a line
-  static constexpr int barrier = 1;                  ///< of the warpgroups that multiply
-  static constexpr int fours = tiles * Rows / 8;     ///< sums of a thread, by four
+  static constexpr int numbers = Short ? 2 : 1;   ///< of a lane's part of a line
+  static constexpr int barrier = 1;               ///< of the warpgroups that multiply
+  static constexpr int fours = tiles * Rows / 8;  ///< sums of a thread, by four
   static constexpr long long patience = 1 << 15;
 
  public:
   __device__ __forceinline__ streamed_sums(const streamed_args& args, memory& shared, int warpgroup)
       : args_(args),
         shared_(shared),
+        base_(prim::cuda::computed_anew(prim::cuda::shared_address(&shared))),
         t_(threadIdx.x % 4),
         output_(static_cast<unsigned>(warpgroup) * 64 * tiles + threadIdx.x / 32 % 4 * 16 +
                 place_of_row(threadIdx.x % 32 / 4)) {}
 
   __device__ __forceinline__ void run() {
-    const std::uint32_t stages = prim::cuda::shared_address(&shared_.of_stage);
-    const std::uint32_t slots = prim::cuda::shared_address(&shared_.of_slot);
+    const std::uint32_t stages = base_ + offsetof(memory, of_stage);
+    const std::uint32_t slots = base_ + offsetof(memory, of_slot);
     streamed_walk<shape> walk(args_);
     streamed_piece piece;
     bool again = false;  // stages before this one
@@ -94,7 +96,7 @@ class streamed_sums {
 
   /// Row of the matrix unit's tile to output: lanes that load together have different banks.
   static __device__ __forceinline__ unsigned place_of_row(unsigned row) {
-    return row / 2 + row % 2 * 4;
+    return shape::lines == 1 ? row : row / 2 + row % 2 * 4;
   }
 
   /// The products of a stage; `before`: releases the one before once its products have ended.
@@ -112,8 +114,12 @@ class streamed_sums {
     load_lines(number, words);
     load_numbers(stage * shape::lines + number, own);
     constexpr int panels_of_line = shape::panels / shape::lines;
-    const std::uint32_t x = prim::cuda::shared_address(shared_.x[ring_.stage()]) +
+    const std::uint32_t x = base_ + offsetof(memory, x) + ring_.stage() * shape::x_bytes +
                             static_cast<unsigned>(number * panels_of_line * shape::panel_bytes);
+    // By way of a shuffle, so that the compiler knows it to be the same for the whole warp.
+    const std::uint64_t panels = prim::cuda::describe_panels(x, shape::panel_bytes);
+    const std::uint32_t first =
+        __shfl_sync(prim::cuda::all_lanes, static_cast<std::uint32_t>(panels), 0);
     prim::cuda::warpgroup_a a[line::chunks][tiles][2];
     decode(words, own, 0, a[0]);
 #pragma unroll
@@ -122,9 +128,10 @@ class streamed_sums {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int step = chunk * 2 + i;  // of 16 columns
+        constexpr std::uint64_t upper = std::uint64_t{0x40000040u} << 32;
         const std::uint64_t b =
-            prim::cuda::describe_panels(x + (step / 4) * shape::panel_bytes, shape::panel_bytes) +
-            prim::cuda::panel_step(step % 4 * 32);
+            upper | (first + static_cast<std::uint32_t>(prim::cuda::panel_step(
+                                 step / 4 * shape::panel_bytes + step % 4 * 32)));
 #pragma unroll
         for (int tile = 0; tile < tiles; ++tile) {
           product::sums_of_rows(sums_[tile], a[chunk][tile][i], b);
@@ -142,14 +149,17 @@ class streamed_sums {
 
   __device__ __forceinline__ void load_lines(int number,
                                              std::uint32_t (&words)[tiles][2][4]) const {
-    const std::uint32_t codes = prim::cuda::shared_address(shared_.codes[ring_.stage()]);
+    const std::uint32_t codes = base_ + offsetof(memory, codes) + ring_.stage() * shape::code_bytes;
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const unsigned output = output_ + static_cast<unsigned>(tile * 64 + r * 8);
-        const unsigned chunk = (t_ + static_cast<unsigned>(number * 4)) ^ (output % 8);
-        prim::cuda::load_shared_16(words[tile][r], codes + output * 128 + chunk * 16);
+        const unsigned chunk = shape::lines == 1
+                                   ? t_ ^ (output / 2 % 4)
+                                   : (t_ + static_cast<unsigned>(number * 4)) ^ (output % 8);
+        prim::cuda::load_shared_16(
+            words[tile][r], codes + output * (shape::lines * code_line_bytes) + chunk * 16);
       }
     }
   }
@@ -160,7 +170,7 @@ class streamed_sums {
     const auto group =
         static_cast<unsigned>(column >> args_.group_shift) % (number_line_bytes / bytes);
     const std::uint32_t scales =
-        prim::cuda::shared_address(shared_.numbers[slot_.stage()][0]) + group * bytes;
+        base_ + offsetof(memory, numbers) + slot_.stage() * 2 * shape::number_bytes + group * bytes;
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
@@ -193,7 +203,8 @@ class streamed_sums {
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        to[tile][i] = {{pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1], pairs[1][2 * i + 1]}};
+        to[tile][i] = {
+            {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1], pairs[1][2 * i + 1]}};
         prim::cuda::keep_in_place(to[tile][i].word);
       }
     }
@@ -279,6 +290,7 @@ class streamed_sums {
 
   const streamed_args& args_;
   memory& shared_;
+  const std::uint32_t base_;  ///< the address of `shared_`: found once
   unsigned t_, output_;
   prim::cuda::ring_place<shape::stages> ring_, released_;
   prim::cuda::ring_place<shape::slots> slot_;

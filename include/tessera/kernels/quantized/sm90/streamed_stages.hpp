@@ -1,5 +1,5 @@
-// The work of a block of streamed_product.hpp: what a launch is, which stages of which tiles a block
-// goes through, and how they come.
+// The work of a block of streamed_product.hpp: what a launch is, which stages of which tiles a
+// block goes through, and how they come.
 #pragma once
 
 #include <cstdint>
@@ -54,10 +54,11 @@ struct streamed_shape {
   /// leave registers.
   static constexpr int tiles = Rows > 64 ? 2 : 1, groups = 4 / tiles;
   static constexpr int outputs = 64 * tiles * groups;
-  static constexpr int lines = 2, columns = lines * line::columns;  ///< of a stage
+  /// Of a stage: long copies, as far as x leaves room for three stages or more.
+  static constexpr int lines = Rows > 64 ? 1 : 2, columns = lines * line::columns;
   static constexpr int panels = columns / prim::cuda::panel_columns;
   static constexpr int panel_bytes = rows * prim::cuda::panel_row_bytes;
-  static constexpr int x_bytes = panels * panel_bytes, code_bytes = outputs * 128;
+  static constexpr int x_bytes = panels * panel_bytes, code_bytes = outputs * lines * code_line_bytes;
   static constexpr int number_bytes = outputs * number_line_bytes;
   static constexpr int slots = 3;  ///< of numbers
   static constexpr int fitting = (226 * 1024 - slots * 2 * number_bytes) / (x_bytes + code_bytes);
@@ -184,7 +185,7 @@ class streamed_copies {
   __device__ __forceinline__ void bring_codes(const streamed_piece& piece, int number,
                                               std::uint32_t stage, std::uint32_t full) const {
     prim::cuda::arrive_expecting(full, Shape::x_bytes + Shape::code_bytes);
-    const int box[4] = {number * prim::cuda::panel_columns, piece.first_output, 0, 0};
+    const int box[4] = {number * Shape::lines * code_line_bytes / 2, piece.first_output, 0, 0};
     prim::cuda::copy_box(prim::cuda::shared_address(shared_.codes[stage]), args_.codes, full, box,
                          args_.batch_tiles == 1 ? prim::cuda::cache_hint::evict_first
                                                 : prim::cuda::cache_hint::evict_normal);
