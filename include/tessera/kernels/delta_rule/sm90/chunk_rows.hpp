@@ -91,40 +91,13 @@ class row_scaler {
   }
   /// Numbers to log decays, added up, in their place.
   __device__ __forceinline__ void sum_own(int count, walk_item<Shape>& item) {
-    float sum[2] = {}, least[2] = {}, most[2] = {};
-    const float biases[2] = {bias_of(0), bias_of(1)};
-#pragma unroll 1
-    for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
-      float x[batch][2];
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        if (args_.decay_has_channels) {
-          const std::uint32_t at = place_of(first + i);
-          x[i][0] = __uint_as_float(word_at(item.q, at));
-          x[i][1] = __uint_as_float(word_at(item.held, at));
-        } else {
-          x[i][0] = x[i][1] = shared_.head_decays[first + i];
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        if (args_.decay_has_channels) log2_decays(x[i], biases, first + i < count);
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          sum[j] += x[i][j];
-          x[i][j] = sum[j];
-          least[j] = fminf(least[j], sum[j]);
-          most[j] = fmaxf(most[j], sum[j]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < batch; ++i) put_sums(item, first + i, x[i]);
-    }
-    put(shared_.sums[part_], sum);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      least_[j] = least[j];
-      most_[j] = most[j];
+    // Branches between tokens would keep their loads and powers apart.
+    if (!args_.decay_has_channels) {
+      sum_decays<decay_source::heads>(count, item);
+    } else if (gate_.raw) {
+      sum_decays<decay_source::gates>(count, item);
+    } else {
+      sum_decays<decay_source::decays>(count, item);
     }
   }
   /// Those of earlier tokens too, `begins` before the first segment. Behind a barrier.
@@ -203,13 +176,17 @@ class row_scaler {
       scaled_words scaled[batch];
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
-        if (Shape::low_rank && first + i == segment.first) {
+        const int token = first + i;
+        if (Shape::low_rank && token == segment.first) {
           earlier[0] = base_[0] - offset[0];
           earlier[1] = base_[1] - offset[1];
         }
-        if (first + i >= segment.first && first + i < segment.end) {
-          scaled[i] = scaled_of(raw[i], offset, earlier, check);
-        }
+        // Without a branch, so that the powers of several tokens are under way.
+        const bool inside = token >= segment.first && token < segment.end;
+        if (!inside) raw[i].sums = make_float2(offset[0], offset[1]);
+        const scaled_words all = scaled_of(raw[i], offset, earlier, check);
+        scaled[i] = {inside ? all.q : 0u, inside ? all.reads : 0u, inside ? all.writes : 0u,
+                     inside ? all.own : 0u};
       }
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
@@ -230,23 +207,61 @@ class row_scaler {
   }
 
  private:
+  /// What `sum_own` adds up: log decays of heads, of channels, or gates of those.
+  enum class decay_source : std::uint8_t { heads, decays, gates };
+
+  template <decay_source Source>
+  __device__ __forceinline__ void sum_decays(int count, walk_item<Shape>& item) {
+    float sum[2] = {}, least[2] = {}, most[2] = {};
+    const float biases[2] = {bias_of(0), bias_of(1)};
+#pragma unroll 1
+    for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
+      float x[batch][2];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if constexpr (Source != decay_source::heads) {
+          const std::uint32_t at = place_of(first + i);
+          x[i][0] = __uint_as_float(word_at(item.q, at));
+          x[i][1] = __uint_as_float(word_at(item.held, at));
+        } else {
+          x[i][0] = x[i][1] = shared_.head_decays[first + i];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if constexpr (Source == decay_source::gates) open_gates(x[i], biases, first + i < count);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          sum[j] += Source == decay_source::heads ? x[i][j] : recurrence::sm80::log2_decay(x[i][j]);
+          x[i][j] = sum[j];
+          least[j] = fminf(least[j], sum[j]);
+          most[j] = fmaxf(most[j], sum[j]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < batch; ++i) put_sums(item, first + i, x[i]);
+    }
+    put(shared_.sums[part_], sum);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      least_[j] = least[j];
+      most_[j] = most[j];
+    }
+  }
   __device__ __forceinline__ float bias_of(int j) const {
     const bool has = gate_.raw && gate_.bias != nullptr && channel_ + j < args_.key_dim;
     return has ? gate_.bias[channel_ + j] : 0.0f;
   }
-  /// Numbers of two channels to log decays to base 2.
-  __device__ __forceinline__ void log2_decays(float (&x)[2], const float (&biases)[2],
-                                              bool is_token) const {
+  /// Gates of two channels to log decays.
+  __device__ __forceinline__ void open_gates(float (&x)[2], const float (&biases)[2],
+                                             bool is_token) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      if (gate_.raw) {
-        const bool used = is_token && channel_ + j < args_.key_dim;
-        const float biased = x[j] + biases[j];
-        const float decay = gate_.bounded ? gate_.lower_bound * sigmoid_fast(gate_.rate * biased)
-                                          : -gate_.rate * softplus_fast(biased);
-        x[j] = used ? decay : 0.0f;
-      }
-      x[j] = recurrence::sm80::log2_decay(x[j]);
+      const bool used = is_token && channel_ + j < args_.key_dim;
+      const float biased = x[j] + biases[j];
+      const float decay = gate_.bounded ? gate_.lower_bound * sigmoid_fast(gate_.rate * biased)
+                                        : -gate_.rate * softplus_fast(biased);
+      x[j] = used ? decay : 0.0f;
     }
   }
   /// Two channels of a token, rounded.
