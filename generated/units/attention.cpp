@@ -231,7 +231,7 @@ constexpr std::array instances = row_table<
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_paged_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_segments_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
@@ -252,7 +252,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d128_paged_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d192_128x96_w12b1, 0, 0, 0, 0>
@@ -281,7 +281,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "7b00f2f9eb8a9748";
-  if (kind == device_kind::cuda) return "5130d8a5ee8ac20b";
+  if (kind == device_kind::cuda) return "722de0c1041151bb";
   return {};
 }
 

@@ -45,8 +45,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_backward_cuda_sm80_bf16_d256_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d256_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d64_128x128, 0, 0, 0, 0>
-    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_64x64, 0, 0, 0, 0>
-    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_turns_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_128x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_bf16_d64_atomics_turns_128x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d96_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d96_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d96_atomics_turns_64x64, 0, 0, 0, 0>
@@ -59,8 +59,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_backward_cuda_sm80_f16_d256_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d256_atomics_turns_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d64_128x128, 0, 0, 0, 0>
-    , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_64x64, 0, 0, 0, 0>
-    , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_turns_64x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_128x64, 0, 0, 0, 0>
+    , table_row<rows::attention_backward_cuda_sm80_f16_d64_atomics_turns_128x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d96_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d96_atomics_64x64, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_f16_d96_atomics_turns_64x64, 0, 0, 0, 0>
@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "be30b4f70e7c0eb5";
-  if (kind == device_kind::cuda) return "bb1099bc166cc12f";
+  if (kind == device_kind::cpu) return "84484cfdc4b7250c";
+  if (kind == device_kind::cuda) return "b05d20fb25790de8";
   return {};
 }
 

@@ -43,7 +43,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "25a85cdbc0aea4e0";
-  if (kind == device_kind::cuda) return "abbf579c1d7bcb7f";
+  if (kind == device_kind::cuda) return "ac9013a9899121fe";
   return {};
 }
 

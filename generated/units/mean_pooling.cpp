@@ -85,7 +85,7 @@ std::span<const instance> mean_pooling_registry() noexcept {
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "08db55f8e57751ff";
-  if (kind == device_kind::cuda) return "7d3ac8c0a9fa66d2";
+  if (kind == device_kind::cuda) return "ed1c0cbcda2ce335";
   return {};
 }
 
