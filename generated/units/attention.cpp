@@ -275,7 +275,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "1e938915c7627c96";
+  if (kind == device_kind::cuda) return "23f1cfc21600f14b";
   return {};
 }
 

@@ -78,7 +78,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "40908345a3495798";
-  if (kind == device_kind::cuda) return "4efd91c6cfbdc9c3";
+  if (kind == device_kind::cuda) return "0e947a22e0577d89";
   return {};
 }
 
