@@ -180,6 +180,7 @@ struct kernel_traits {
   static constexpr bool paged = are_paged(config.keys);
   static constexpr bool has_biases = has(attention_feature::bias) && !paged;
   static constexpr bool has_position_biases = has(attention_feature::bias) && paged;
+  static constexpr bool mends_rows = false;
 
   static_assert(codes == (config.keys == key_storage::coded));
   /// Keys and values may be of 8 bits, known at run time, and are widened on their way to shared

@@ -67,6 +67,7 @@ struct kernel_traits {
   static constexpr bool has(attention_feature feature) { return config.features.has(feature); }
   static constexpr bool has_biases = has(attention_feature::bias);
   static constexpr bool has_position_biases = false;
+  static constexpr bool mends_rows = true;  ///< careful_row.hpp
   static constexpr bool codes = false;
   /// Keys and values lie in pages (pages.hpp).
   static constexpr bool paged = are_paged(config.keys);
