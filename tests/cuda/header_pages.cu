@@ -189,12 +189,13 @@ TEST_F(header_pages, keep_the_bits_of_each_sequence_where_that_is_asked_for) {
 }
 
 TEST_F(header_pages, that_no_row_promises_bits_for_are_refused) {
-  device_values<std::uint16_t> values(bells(64 * 8, 4));
+  device_values<std::uint16_t> values(bells(64 * 8, 4)), out(bells(64 * 8, 5));
   const auto tokens = [&] {
     return view(reinterpret_cast<bf16*>(values.data()), {1, 1, 8, dim}, {}, here);
   };
+  const tensor_view other = view(reinterpret_cast<bf16*>(out.data()), {1, 1, 8, dim}, {}, here);
   const status done = launch<contiguous_row>(
-      flash_attention_args{.q = tokens(), .k = tokens(), .v = tokens(), .out = tokens()},
+      flash_attention_args{.q = tokens(), .k = tokens(), .v = tokens(), .out = other},
       flash_attention_options{}, cuda{.batch_invariant = true});
   EXPECT_EQ(done.code(), status_code::ineligible_row);
   EXPECT_EQ(done.message(),
