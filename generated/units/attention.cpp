@@ -273,7 +273,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "909ea9a19245bfb5";
+  if (kind == device_kind::cuda) return "c7f48225e8a1c3f1";
   return {};
 }
 

@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e6950495d056312b";
-  if (kind == device_kind::cuda) return "da1e9c713bda57e1";
+  if (kind == device_kind::cuda) return "31051e86d8778e09";
   return {};
 }
 

@@ -71,7 +71,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "41b8966f0b5cee29";
-  if (kind == device_kind::cuda) return "9c1559d9c881aeea";
+  if (kind == device_kind::cuda) return "984d6529b2d320ca";
   return {};
 }
 
