@@ -95,8 +95,11 @@ class consumer {
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
       if (!Traits::codes_of_heads && args_.clears_values) clear_missing_values(planned, tile);
-      for (tile = shown_before(planned, tile, first); tile >= first;
-           tile = shown_before(planned, tile, first)) {
+      for (--tile; tile >= first; --tile) {
+        if constexpr (Traits::classifies) {
+          tile = shown_before(planned, tile + 1, first);
+          if (tile < first) break;
+        }
         next_tile(planned, tile, tile >= full_last || tile < full_first);
       }
     }
@@ -296,8 +299,11 @@ class consumer {
   __device__ __forceinline__ void pass_tiles(const planned_tile<Traits>& planned, int first,
                                              int last) {
 #pragma unroll 1
-    for (int tile = shown_before(planned, last, first); tile >= first;
-         tile = shown_before(planned, tile, first)) {
+    for (int tile = last - 1; tile >= first; --tile) {
+      if constexpr (Traits::classifies) {
+        tile = shown_before(planned, tile + 1, first);
+        if (tile < first) break;
+      }
       k_place_.wait_full(barriers_of_k());
       release_keys();
       wait_for_values();

@@ -24,7 +24,6 @@ __device__ __forceinline__ const class_words* classes_of(const launch_args& args
 template <class Traits>
 __device__ __forceinline__ int shown_before(const planned_tile<Traits>& planned, int tile,
                                             int first) {
-  if constexpr (!Traits::classifies) return tile - 1;
   if (planned.classes == nullptr) return tile - 1;
   while (tile > first) {
     const int last = tile - 1;
