@@ -256,13 +256,21 @@ struct key_splits {
   std::int64_t count = 1;
   std::int64_t keys = 0;  ///< of each split but the last
 
-  static constexpr std::int64_t most = 32;
   static constexpr std::int64_t least_keys = 512;
+  static constexpr std::int64_t few = 32;  ///< with `least_keys` or more
+  /// With so many keys that combining the splits is nothing beside reading them: enough for many
+  /// threads to read all heads of their keys, which lie together.
+  static constexpr std::int64_t most = 64;
+  static constexpr std::int64_t many_keys = 2048;
 
   /// No sequence of at most `k_len` keys has more splits than this.
   [[gnu::always_inline]] static constexpr std::int64_t room_for(std::int64_t k_len) noexcept {
+    if (k_len > few * many_keys) {
+      const std::int64_t wanted = ceil_div(k_len, many_keys);
+      return wanted < most ? wanted : most;
+    }
     const std::int64_t wanted = ceil_div(k_len, least_keys);
-    return wanted < 1 ? 1 : wanted > most ? most : wanted;
+    return wanted < 1 ? 1 : wanted < few ? wanted : few;
   }
 
   [[gnu::always_inline]] static constexpr key_splits of(std::int64_t k_len) noexcept {
