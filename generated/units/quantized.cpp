@@ -61,7 +61,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "abc007b9c7a39cfb";
-  if (kind == device_kind::cuda) return "5f9681c0285ada58";
+  if (kind == device_kind::cuda) return "58ead41c94fc4408";
   return {};
 }
 
