@@ -116,6 +116,11 @@ class decoded_products {
 /// copies.
 inline constexpr std::int64_t many_rows = 1536;
 
+/// So many rows of x take as long by mma.sync, whose weights are not rounded.
+inline constexpr std::int64_t few_rows = 8;
+/// From so many on, weights that are decoded once are as fast.
+inline constexpr std::int64_t most_streamed_rows = 4096;
+
 /// The kernels of a row, and the launch of a call.
 template <class Kernel>
 class forward_row {
@@ -134,10 +139,14 @@ class forward_row {
     return sm80::joined(sm80::joined(decoded_first::entries(), decoded_products<type>::entries()),
                         streamed_launch<type>::entries());
   }
-  std::size_t bytes() const { return std::max(decoded_first_.bytes(), streamed_.bytes()); }
+  std::size_t bytes() const {
+    return streams() ? std::max(decoded_first_.bytes(), streamed_.bytes()) : decoded_first_.bytes();
+  }
 
   status launch(cudaStream_t stream) {
-    if (streamed_.served()) return streamed_.launch(stream, sm80::starts_early<forward_row>());
+    if (streams() && streamed_.served()) {
+      return streamed_.launch(stream, sm80::starts_early<forward_row>());
+    }
     if (args_.batch > sm80::thin_rows && args_.batch < many_rows) {
       const decoded_products<type> products(args_, multiprocessors_);
       if (products.served()) return products.launch(stream);
@@ -146,6 +155,8 @@ class forward_row {
   }
 
  private:
+  bool streams() const { return args_.batch > few_rows && args_.batch < most_streamed_rows; }
+
   const quantized_kernel_args& args_;
   decoded_first decoded_first_;
   streamed_launch<type> streamed_;

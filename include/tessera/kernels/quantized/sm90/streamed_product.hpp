@@ -1,8 +1,8 @@
 // Products of rows of x with packed weights by wgmma (compute capability 9.0, sm_90a), transposed:
-// weights are the operand that lies in registers, x the one in shared memory. Codes, their scales
-// and zeros and x come by the copy unit.
+// weights are the operand that lies in registers, x the one in shared memory. Codes and x come by
+// the copy unit, scales and zeros by copies of a warp.
 //
-// A block stays for the whole launch: one thread brings stages, warpgroups multiply. Blocks take
+// A block stays for the whole launch: a thread brings stages, warpgroups multiply. Blocks take
 // whole tiles as long as there is one for each; then each goes through an even share of the stages
 // that are left. Tiles that several blocks share are summed by those that end last, in the order of
 // the inputs.
@@ -158,8 +158,8 @@ class streamed_sums {
         const unsigned chunk = shape::lines == 1
                                    ? t_ ^ (output / 2 % 4)
                                    : (t_ + static_cast<unsigned>(number * 4)) ^ (output % 8);
-        prim::cuda::load_shared_16(
-            words[tile][r], codes + output * (shape::lines * code_line_bytes) + chunk * 16);
+        prim::cuda::load_shared_16(words[tile][r],
+                                   codes + output * (shape::lines * code_line_bytes) + chunk * 16);
       }
     }
   }

@@ -58,7 +58,8 @@ struct streamed_shape {
   static constexpr int lines = Rows > 64 ? 1 : 2, columns = lines * line::columns;
   static constexpr int panels = columns / prim::cuda::panel_columns;
   static constexpr int panel_bytes = rows * prim::cuda::panel_row_bytes;
-  static constexpr int x_bytes = panels * panel_bytes, code_bytes = outputs * lines * code_line_bytes;
+  static constexpr int x_bytes = panels * panel_bytes,
+                       code_bytes = outputs * lines * code_line_bytes;
   static constexpr int number_bytes = outputs * number_line_bytes;
   static constexpr int slots = 3;  ///< of numbers
   static constexpr int fitting = (226 * 1024 - slots * 2 * number_bytes) / (x_bytes + code_bytes);
