@@ -58,7 +58,7 @@ class operand_maker {
     if (all_.length == 0 || Shape::stages == 1) ring_.wait_empty(barriers());
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
     scaler_.finish(facts.factors);
-    if (thread_ == 0) facts.first = facts.end = 0;
+    if (thread_ == 0) facts.tokens.first = facts.tokens.end = 0;
     prim::cuda::arrive(ring_.full(barriers()));
   }
 
@@ -152,10 +152,10 @@ class operand_maker {
     wait_for_makers<Shape>();
     const int poison = shared_.poison;
     if (thread_ == 0) {
-      facts.token = token;
-      facts.first = segment.first;
-      facts.end = min(segment.end, count);
-      facts.poison = poison;
+      facts.tokens.token = token;
+      facts.tokens.first = segment.first;
+      facts.tokens.end = min(segment.end, count);
+      facts.tokens.poison = poison;
     }
     if (poison < Shape::tokens) clear_from(poison, item);
     const bool is_last = segment.end >= count, goes_on = token + Shape::tokens < all_.length;

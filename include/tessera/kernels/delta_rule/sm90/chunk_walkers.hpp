@@ -101,9 +101,18 @@ class state_walker {
       ring.wait_full(barriers);
       const item_facts<Shape>& facts = shared_.facts[ring.stage()];
       multiply_channels(state, facts.factors);
-      if (facts.end == 0) break;
-      take_item(state, shared_.items[ring.stage()], facts);
-      ring.release(barriers);
+      const item_tokens tokens = facts.tokens;
+      if (tokens.end == 0) break;
+      walk_item<Shape>& item = shared_.items[ring.stage()];
+      float answers[32];
+      take_item(state, item, tokens, answers);
+      if constexpr (Shape::low_rank) {
+        ring.release(barriers);
+        store(shared_.answers, tokens, answers);
+      } else {
+        store(item.v, tokens, answers);
+        ring.release(barriers);
+      }
     }
   }
 
@@ -120,15 +129,15 @@ class state_walker {
   }
 
   __device__ __forceinline__ void take_item(float (&state)[Shape::keys / 2], walk_item<Shape>& item,
-                                            const item_facts<Shape>& facts) {
-    float answers[32], written[32];
-    bool finite = add_values(item, facts.end, written);
+                                            const item_tokens& tokens, float (&answers)[32]) {
+    float written[32];
+    bool finite = add_values(item, tokens.end, written);
     read_state(state, item, written, answers);
     prim::cuda::warpgroup_a added[steps];
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       added[i] = operand_of<Element>(written, i);
-      finite = remove_not_finite(added[i], i * 16, facts.end) && finite;
+      finite = remove_not_finite(added[i], i * 16, tokens.end) && finite;
     }
     const std::uint64_t k = describe<key_rows>(item.k),
                         weights = describe<weight_rows>(item.weights);
@@ -146,10 +155,9 @@ class state_walker {
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(answers);
     prim::cuda::keep_in_place(state);
-    if constexpr (Shape::low_rank) add_own(state, item, facts.end, answers);
-    finite = finite && facts.poison >= Shape::tokens;
-    if (!finite) mark_not_finite(state, answers, facts.poison);
-    store(item, facts, answers);
+    if constexpr (Shape::low_rank) add_own(state, item, tokens.end, answers);
+    finite = finite && tokens.poison >= Shape::tokens;
+    if (!finite) mark_not_finite(state, answers, tokens.poison);
   }
 
   /// M beta v; whether all values of tokens before `end` are finite.
@@ -281,9 +289,9 @@ class state_walker {
   }
 
   /// Answers to memory, through the warp's part of the values.
-  __device__ __forceinline__ void store(walk_item<Shape>& item, const item_facts<Shape>& facts,
+  __device__ __forceinline__ void store(unsigned char* staging, const item_tokens& tokens,
                                         const float (&answers)[32]) const {
-    const std::uint32_t staged = prim::cuda::shared_address(item.v);
+    const std::uint32_t staged = prim::cuda::shared_address(staging);
     const auto lane = static_cast<std::uint32_t>(lane_);
     const std::uint32_t own = static_cast<std::uint32_t>(warp_) * 2;
     const float scale = args_.scale;
@@ -307,11 +315,11 @@ class state_walker {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 16 + lane_ / 2;
-      if (row < facts.first || row >= facts.end) continue;
+      if (row < tokens.first || row >= tokens.end) continue;
       std::uint32_t of_row[4];
       prim::cuda::load_shared_16(
           of_row, staged + value_rows::offset(static_cast<std::uint32_t>(row), own + lane % 2));
-      Element* const to = out + rows.at(facts.token + row);
+      Element* const to = out + rows.at(tokens.token + row);
       if (left == 8) {
         *reinterpret_cast<uint4*>(to) = make_uint4(of_row[0], of_row[1], of_row[2], of_row[3]);
       } else {
