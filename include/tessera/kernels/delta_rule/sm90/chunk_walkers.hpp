@@ -135,10 +135,8 @@ class state_walker {
     read_state(state, item, written, answers);
     prim::cuda::warpgroup_a added[steps];
 #pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      added[i] = operand_of<Element>(written, i);
-      finite = remove_not_finite(added[i], i * 16, tokens.end) && finite;
-    }
+    for (int i = 0; i < steps; ++i) added[i] = operand_of<Element>(written, i);
+    finite = remove_not_finite(added, tokens.end) && finite;
     const std::uint64_t k = describe<key_rows>(item.k),
                         weights = describe<weight_rows>(item.weights);
     prim::cuda::begin_products();
@@ -227,7 +225,6 @@ class state_walker {
                                               prim::cuda::warpgroup_a (&values)[steps]) const {
     const std::uint32_t v = prim::cuda::shared_address(item.v);
     const auto lane = static_cast<std::uint32_t>(lane_);
-    bool finite = true;
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       // Tiles of tokens and columns: (0, 0), (0, 8), (8, 0), (8, 8).
@@ -236,30 +233,32 @@ class state_walker {
           word,
           v + value_rows::offset(static_cast<std::uint32_t>(i) * 16 + lane / 16 * 8 + lane % 8,
                                  static_cast<std::uint32_t>(warp_) * 2 + lane / 8 % 2));
-      finite = remove_not_finite(values[i], i * 16, end) && finite;
     }
-    return finite;
+    return remove_not_finite(values, end);
   }
-  /// What is not finite, of 16 tokens from `token` on, becomes 0, which earlier tokens alone may
-  /// see; the first such token of a column is noted if it lies before `end`.
-  __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a& values, int token,
+  /// What is not finite becomes 0, which earlier tokens alone may see; the first such token of a
+  /// column is noted if it lies before `end`.
+  __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a (&values)[steps],
                                                     int end) const {
     bool any = false;
 #pragma unroll
-    for (const std::uint32_t word : values.word) {
-      any = any || prim::cuda::any_not_finite<Element>(word);
+    for (const auto& of_step : values) {
+#pragma unroll
+      for (const std::uint32_t word : of_step.word) {
+        any = any || prim::cuda::any_not_finite<Element>(word);
+      }
     }
     if (!prim::cuda::any_of_warp(any)) return true;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t word = values.word[i];
+    for (int i = 0; i < 4 * steps; ++i) {
+      std::uint32_t& word = values[i / 4].word[i % 4];
       if (!prim::cuda::any_not_finite<Element>(word)) continue;
       const bool upper = !prim::cuda::any_not_finite<Element>(word & 0xffffu);
-      const int at = token + i / 2 * 8 + lane_ % 4 * 2 + (upper ? 1 : 0);
+      const int at = i / 2 * 8 + lane_ % 4 * 2 + (upper ? 1 : 0);
       if (at < end) {
         atomicMin(&shared_.first_not_finite[warp_ * 16 + i % 2 * 8 + lane_ / 4], at);
       }
-      values.word[i] = prim::cuda::finite_only<Element>(word);
+      word = prim::cuda::finite_only<Element>(word);
     }
     __syncwarp();
     return false;
@@ -323,8 +322,9 @@ class state_walker {
       if (left == 8) {
         *reinterpret_cast<uint4*>(to) = make_uint4(of_row[0], of_row[1], of_row[2], of_row[3]);
       } else {
-        for (int j = 0; j < left; ++j) {
-          to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          if (j < left) to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
         }
       }
     }
