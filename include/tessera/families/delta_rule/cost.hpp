@@ -67,7 +67,7 @@ inline work_estimate estimate_of_chunks(const delta_rule_config& config,
   const auto chunks = static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) *
                                           sizes.heads * blocks.count);
   work.flops = chunks * chunk * (4 * chunk * keys + blocks.columns * (6 * keys + 4 * chunk));
-  work.product_share = 0.15;
+  work.product_share = hopper ? 0.11 : 0.15;
   return work;
 }
 

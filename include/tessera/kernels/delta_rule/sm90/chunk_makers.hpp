@@ -40,11 +40,8 @@ class operand_maker {
       put_gates(token);
       for (chunk_segment segment; segment.end < count;) {
         walk_item<Shape>& item = shared_.items[ring_.stage()];
-        // The first decays of a chunk may be on their way.
-        if (segment.end > 0 || token == 0 || Shape::stages == 1) {
-          ring_.wait_empty(barriers());
-          scaler_.load(token, count, item);
-        }
+        ring_.wait_empty(barriers());
+        scaler_.load(token, count, item);
         prim::cuda::wait_copies<0>();
         wait_for_makers<Shape>();
         if (segment.end == 0) measure_rows();
@@ -55,10 +52,10 @@ class operand_maker {
         make_item(segment, token, count);
       }
     }
-    if (all_.length == 0 || Shape::stages == 1) ring_.wait_empty(barriers());
+    ring_.wait_empty(barriers());
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
     scaler_.finish(facts.factors);
-    if (thread_ == 0) facts.first = facts.end = 0;
+    if (thread_ == 0) facts.tokens.first = facts.tokens.end = 0;
     prim::cuda::arrive(ring_.full(barriers()));
   }
 
@@ -152,34 +149,27 @@ class operand_maker {
     wait_for_makers<Shape>();
     const int poison = shared_.poison;
     if (thread_ == 0) {
-      facts.token = token;
-      facts.first = segment.first;
-      facts.end = min(segment.end, count);
-      facts.poison = poison;
+      facts.tokens.token = token;
+      facts.tokens.first = segment.first;
+      facts.tokens.end = min(segment.end, count);
+      facts.tokens.poison = poison;
     }
     if (poison < Shape::tokens) clear_from(poison, item);
     const bool is_last = segment.end >= count, goes_on = token + Shape::tokens < all_.length;
     if (is_last && goes_on) {
       ask_for_gates(token + Shape::tokens);
       copy_keys(token + Shape::tokens);
+      scaler_.fetch(token + Shape::tokens, count_at(token + Shape::tokens));
     } else {
       prim::cuda::commit_copies();
     }
     const chunk_products<Element, Shape> products(shared_, item);
     products.make_weights();
-    const prim::cuda::ring_place<Shape::stages> own = ring_;
-    ring_.advance();
-    if (Shape::stages > 1 && is_last) ring_.wait_empty(barriers());
-    if (Shape::stages > 1 && is_last && goes_on) {
-      const std::int64_t next = token + Shape::tokens;
-      scaler_.load(next, count_at(next), shared_.items[ring_.stage()]);
-    } else {
-      prim::cuda::commit_copies();
-    }
     products.make_readers();
-    prim::cuda::wait_copies<2>();
+    prim::cuda::wait_copies<1>();
     prim::cuda::show_writes_to_async_units();
-    prim::cuda::arrive(own.full(barriers()));
+    prim::cuda::arrive(ring_.full(barriers()));
+    ring_.advance();
   }
   /// Rows of k, and beta, of tokens from the first on that is not finite become 0.
   __device__ __forceinline__ void clear_from(int poison, walk_item<Shape>& item) const {

@@ -47,6 +47,12 @@ struct own_rows<Shape, true> {
   unsigned char own_weights[Shape::weight_rows::bytes];
 };
 
+struct item_tokens {
+  std::int64_t token;  ///< of the chunk
+  int first, end;
+  int poison;  ///< the first token that is not finite and makes the state so; 64: none
+};
+
 /// Tokens [first, end) of a chunk, rows of others are 0. The last item of a sequence has none: what
 /// is left to multiply its states by.
 template <class Shape>
@@ -61,18 +67,17 @@ struct walk_item : own_rows<Shape, Shape::low_rank> {
 template <class Shape>
 struct alignas(16) item_facts {
   float factors[Shape::keys];  ///< of the state in front of the item
-  std::int64_t token;          ///< of the chunk
-  int first, end;
-  int poison;  ///< the first token that is not finite and makes the state so; 64: none
+  item_tokens tokens;
 };
 
-/// Rows as they come, of low-rank updates.
+/// Rows as they come, of low-rank updates; answers on their way, for which an item is not kept.
 template <class Shape, bool LowRank>
 struct update_rows {};
 template <class Shape>
 struct update_rows<Shape, true> {
   alignas(1024) unsigned char read[Shape::key_rows::bytes], write[Shape::key_rows::bytes];
   unsigned char products[Shape::weight_rows::bytes];  ///< of rows that read with rows of k
+  unsigned char answers[Shape::value_rows::bytes];
 };
 
 template <class Shape>

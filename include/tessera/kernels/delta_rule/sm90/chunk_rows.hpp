@@ -10,6 +10,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/fast_gates.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -18,17 +19,6 @@
 namespace tessera::kernels::delta_rule::sm90 {
 
 using recurrence::sm80::chunk_segment;
-
-/// log(1 + exp(x)) to 4e-6 of it.
-__device__ __forceinline__ float softplus_fast(float x) {
-  const float u = prim::cuda::exp2_fast(-fabsf(x) * 1.44269504088896f);
-  const float series = u * (1.0f - u * (0.5f - u * (0.333333333f - u * 0.25f)));
-  const float more = u < 0.0625f ? series : __logf(1.0f + u);
-  return fmaxf(x, 0.0f) + (x == x ? more : x);
-}
-__device__ __forceinline__ float sigmoid_fast(float x) {
-  return prim::cuda::reciprocal_fast(1.0f + prim::cuda::exp2_fast(-x * 1.44269504088896f));
-}
 
 /// Two neighbouring channels of some of the chunk's tokens: what a thread that makes operands has.
 template <class Element, class Shape>
@@ -49,6 +39,20 @@ class row_scaler {
     left_[0] = left_[1] = 1.0f;
   }
 
+  /// Brings decays of a chunk of `count` tokens near: they are copied once an item is empty.
+  __device__ __forceinline__ void fetch(std::int64_t token, int count) const {
+    if (!args_.decay_has_channels || args_.decay.type != dtype::f32) return;
+    constexpr int floats = 32;  // of a line
+    constexpr int lines = Shape::keys / floats;
+    const auto* const first = static_cast<const float*>(args_.decay.data);
+#pragma unroll 1
+    for (int line = static_cast<int>(threadIdx.x); line < Shape::tokens * lines;
+         line += Shape::maker_threads) {
+      const int row = line / lines, channel = line % lines * floats;
+      if (row >= count || channel >= args_.key_dim) continue;
+      fetch_line(first + shared_.rows_g.at(token + row) + channel);
+    }
+  }
   /// Starts to copy the thread's decays of a chunk of `count` tokens to where its words of the
   /// item's rows will lie.
   __device__ __forceinline__ void load(std::int64_t token, int count,

@@ -101,9 +101,18 @@ class state_walker {
       ring.wait_full(barriers);
       const item_facts<Shape>& facts = shared_.facts[ring.stage()];
       multiply_channels(state, facts.factors);
-      if (facts.end == 0) break;
-      take_item(state, shared_.items[ring.stage()], facts);
-      ring.release(barriers);
+      const item_tokens tokens = facts.tokens;
+      if (tokens.end == 0) break;
+      walk_item<Shape>& item = shared_.items[ring.stage()];
+      float answers[32];
+      take_item(state, item, tokens, answers);
+      if constexpr (Shape::low_rank) {
+        ring.release(barriers);
+        store(shared_.answers, tokens, answers);
+      } else {
+        store(item.v, tokens, answers);
+        ring.release(barriers);
+      }
     }
   }
 
@@ -120,16 +129,14 @@ class state_walker {
   }
 
   __device__ __forceinline__ void take_item(float (&state)[Shape::keys / 2], walk_item<Shape>& item,
-                                            const item_facts<Shape>& facts) {
-    float answers[32], written[32];
-    bool finite = add_values(item, facts.end, written);
+                                            const item_tokens& tokens, float (&answers)[32]) {
+    float written[32];
+    bool finite = add_values(item, tokens.end, written);
     read_state(state, item, written, answers);
     prim::cuda::warpgroup_a added[steps];
 #pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      added[i] = operand_of<Element>(written, i);
-      finite = remove_not_finite(added[i], i * 16, facts.end) && finite;
-    }
+    for (int i = 0; i < steps; ++i) added[i] = operand_of<Element>(written, i);
+    finite = remove_not_finite(added, tokens.end) && finite;
     const std::uint64_t k = describe<key_rows>(item.k),
                         weights = describe<weight_rows>(item.weights);
     prim::cuda::begin_products();
@@ -146,10 +153,9 @@ class state_walker {
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(answers);
     prim::cuda::keep_in_place(state);
-    if constexpr (Shape::low_rank) add_own(state, item, facts.end, answers);
-    finite = finite && facts.poison >= Shape::tokens;
-    if (!finite) mark_not_finite(state, answers, facts.poison);
-    store(item, facts, answers);
+    if constexpr (Shape::low_rank) add_own(state, item, tokens.end, answers);
+    finite = finite && tokens.poison >= Shape::tokens;
+    if (!finite) mark_not_finite(state, answers, tokens.poison);
   }
 
   /// M beta v; whether all values of tokens before `end` are finite.
@@ -219,7 +225,6 @@ class state_walker {
                                               prim::cuda::warpgroup_a (&values)[steps]) const {
     const std::uint32_t v = prim::cuda::shared_address(item.v);
     const auto lane = static_cast<std::uint32_t>(lane_);
-    bool finite = true;
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       // Tiles of tokens and columns: (0, 0), (0, 8), (8, 0), (8, 8).
@@ -228,30 +233,32 @@ class state_walker {
           word,
           v + value_rows::offset(static_cast<std::uint32_t>(i) * 16 + lane / 16 * 8 + lane % 8,
                                  static_cast<std::uint32_t>(warp_) * 2 + lane / 8 % 2));
-      finite = remove_not_finite(values[i], i * 16, end) && finite;
     }
-    return finite;
+    return remove_not_finite(values, end);
   }
-  /// What is not finite, of 16 tokens from `token` on, becomes 0, which earlier tokens alone may
-  /// see; the first such token of a column is noted if it lies before `end`.
-  __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a& values, int token,
+  /// What is not finite becomes 0, which earlier tokens alone may see; the first such token of a
+  /// column is noted if it lies before `end`.
+  __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a (&values)[steps],
                                                     int end) const {
     bool any = false;
 #pragma unroll
-    for (const std::uint32_t word : values.word) {
-      any = any || prim::cuda::any_not_finite<Element>(word);
+    for (const auto& of_step : values) {
+#pragma unroll
+      for (const std::uint32_t word : of_step.word) {
+        any = any || prim::cuda::any_not_finite<Element>(word);
+      }
     }
     if (!prim::cuda::any_of_warp(any)) return true;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t word = values.word[i];
+    for (int i = 0; i < 4 * steps; ++i) {
+      std::uint32_t& word = values[i / 4].word[i % 4];
       if (!prim::cuda::any_not_finite<Element>(word)) continue;
       const bool upper = !prim::cuda::any_not_finite<Element>(word & 0xffffu);
-      const int at = token + i / 2 * 8 + lane_ % 4 * 2 + (upper ? 1 : 0);
+      const int at = i / 2 * 8 + lane_ % 4 * 2 + (upper ? 1 : 0);
       if (at < end) {
         atomicMin(&shared_.first_not_finite[warp_ * 16 + i % 2 * 8 + lane_ / 4], at);
       }
-      values.word[i] = prim::cuda::finite_only<Element>(word);
+      word = prim::cuda::finite_only<Element>(word);
     }
     __syncwarp();
     return false;
@@ -281,9 +288,9 @@ class state_walker {
   }
 
   /// Answers to memory, through the warp's part of the values.
-  __device__ __forceinline__ void store(walk_item<Shape>& item, const item_facts<Shape>& facts,
+  __device__ __forceinline__ void store(unsigned char* staging, const item_tokens& tokens,
                                         const float (&answers)[32]) const {
-    const std::uint32_t staged = prim::cuda::shared_address(item.v);
+    const std::uint32_t staged = prim::cuda::shared_address(staging);
     const auto lane = static_cast<std::uint32_t>(lane_);
     const std::uint32_t own = static_cast<std::uint32_t>(warp_) * 2;
     const float scale = args_.scale;
@@ -307,16 +314,17 @@ class state_walker {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int row = i * 16 + lane_ / 2;
-      if (row < facts.first || row >= facts.end) continue;
+      if (row < tokens.first || row >= tokens.end) continue;
       std::uint32_t of_row[4];
       prim::cuda::load_shared_16(
           of_row, staged + value_rows::offset(static_cast<std::uint32_t>(row), own + lane % 2));
-      Element* const to = out + rows.at(facts.token + row);
+      Element* const to = out + rows.at(tokens.token + row);
       if (left == 8) {
         *reinterpret_cast<uint4*>(to) = make_uint4(of_row[0], of_row[1], of_row[2], of_row[3]);
       } else {
-        for (int j = 0; j < left; ++j) {
-          to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          if (j < left) to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
         }
       }
     }
