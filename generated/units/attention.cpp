@@ -273,7 +273,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "b1c24940c4d72a9f";
+  if (kind == device_kind::cuda) return "b8c43a0a2ebac134";
   return {};
 }
 

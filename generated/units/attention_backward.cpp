@@ -78,7 +78,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "40908345a3495798";
-  if (kind == device_kind::cuda) return "f365de5a6ca9794a";
+  if (kind == device_kind::cuda) return "f0b5e09b1bb14eeb";
   return {};
 }
 

@@ -2,8 +2,8 @@
 // of elements, as the copy unit takes them.
 //
 // Sums of the matrix unit have too few bits for a long axis of f8_e4m3: those of 128 elements are
-// multiplied by their scales and added to sums in registers, while the other warpgroup multiplies.
-// Sums of i8 are whole numbers.
+// multiplied by their scales and added to sums in registers, while the other warpgroup multiplies;
+// where rows share their scales, those of 256. Sums of i8 are whole numbers.
 #pragma once
 
 #include <cstdint>
@@ -73,6 +73,8 @@ class scaled_consumer : tile_taker<Shape> {
   using base::args_, base::stage_place_, base::release;
 
   static constexpr bool has_blocks = Scales == product_scales::blocks;
+  /// Elements whose products the matrix unit sums, 128 each: rows with one scale may have more.
+  static constexpr int stages_of_sum = has_blocks ? 1 : 2;
   /// Of columns that share scales; a tile begins anywhere in the first that its width leaves.
   static constexpr int blocks = Shape::columns % scale_block == 0 ? 1 : 2;
   static_assert(Shape::columns == 128 || Shape::columns == 192);
@@ -136,7 +138,6 @@ class scaled_consumer : tile_taker<Shape> {
   __device__ __forceinline__ void skip(int stages) {
     for (int stage = 0; stage < stages; ++stage) {
       stage_place_.wait_full(prim::cuda::shared_address(&this->shared_.of_stage));
-      count_stage();
       release();
       stage_place_.advance();
     }
@@ -146,6 +147,7 @@ class scaled_consumer : tile_taker<Shape> {
     const std::uint32_t barriers = prim::cuda::shared_address(&this->shared_.of_stage);
     const factor_places from(scales_, at, row, args_.columns);
     factors next;
+    float products[Shape::columns / 2];
     if constexpr (has_blocks) next = from.at(0);
 #pragma unroll 1
     for (int stage = 0; stage < stages; ++stage) {
@@ -153,41 +155,23 @@ class scaled_consumer : tile_taker<Shape> {
       stage_place_.wait_full(barriers);
       const std::uint64_t a = base::stage_of_a(stage_place_.stage());
       const std::uint64_t b = base::stage_of_b(stage_place_.stage());
-      float products[Shape::columns / 2];
-      keep_behind();
+      const bool goes_on = stage % stages_of_sum != 0;
       prim::cuda::begin_products();
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         product::scores(products, a + prim::cuda::panel_step(step * 32),
-                        b + prim::cuda::panel_step(step * 32), step > 0);
+                        b + prim::cuda::panel_step(step * 32), step > 0 || goes_on);
       }
       prim::cuda::commit_products();
       if (has_blocks && stage + 1 < stages) next = from.at(stage + 1);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(products);
-      count_stage();
       release();
-      add(products, now, from.boundary);
+      if ((stage + 1) % stages_of_sum == 0 || stage + 1 == stages) {
+        add(products, now, from.boundary);
+      }
       stage_place_.advance();
     }
-  }
-
-  // Products of both warpgroups that begin together also end together: the matrix unit takes them
-  // in turn, and has nothing to do while both add. So the second begins a stage when the first has
-  // ended it. Nobody has to wait for that, and nobody waits long.
-  __device__ __forceinline__ void count_stage() {
-    ++stages_;
-    if (threadIdx.x == 0) prim::cuda::show_in_shared(done(), stages_);
-  }
-  __device__ __forceinline__ void keep_behind() const {
-    constexpr int looks = 32;
-    if (this->warpgroup_ == 0) return;
-    for (int look = 0; look < looks; ++look) {
-      if (static_cast<std::int32_t>(prim::cuda::look_at_shared(done()) - stages_) > 0) return;
-    }
-  }
-  __device__ __forceinline__ std::uint32_t done() const {
-    return prim::cuda::shared_address(&this->shared_.stages_done);
   }
 
   __device__ __forceinline__ void add(const float (&products)[Shape::columns / 2],
@@ -208,7 +192,6 @@ class scaled_consumer : tile_taker<Shape> {
 
   const operand_scales& scales_;
   const Epilogue& epilogue_;
-  std::uint32_t stages_ = 0;
   float sums_[Shape::columns / 2];
 };
 
