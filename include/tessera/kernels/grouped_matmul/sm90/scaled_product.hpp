@@ -2,8 +2,8 @@
 // of elements, as the copy unit takes them.
 //
 // Sums of the matrix unit have too few bits for a long axis of f8_e4m3: those of 128 elements are
-// multiplied by their scales and added to sums in registers, while the other warpgroup multiplies;
-// where rows share their scales, those of 256. Sums of i8 are whole numbers.
+// multiplied by their scales and added to sums in registers, while the other warpgroup multiplies.
+// Sums of i8 are whole numbers.
 #pragma once
 
 #include <cstdint>
@@ -73,11 +73,9 @@ class scaled_consumer : tile_taker<Shape> {
   using base::args_, base::stage_place_, base::release;
 
   static constexpr bool has_blocks = Scales == product_scales::blocks;
-  /// Elements whose products the matrix unit sums, 128 each: rows with one scale may have more.
-  static constexpr int stages_of_sum = has_blocks ? 1 : 2;
-  /// Of columns that share scales; a tile begins anywhere in the first that its width leaves.
-  static constexpr int blocks = Shape::columns % scale_block == 0 ? 1 : 2;
-  static_assert(Shape::columns == 128 || Shape::columns == 192);
+  /// So many columns have one scale, wherever a tile begins.
+  static constexpr int part = Shape::columns % scale_block == 0 ? 128 : 64;
+  static constexpr int parts = Shape::columns / part;
 
  public:
   __device__ __forceinline__ scaled_consumer(const scaled_launch& launch,
@@ -100,28 +98,24 @@ class scaled_consumer : tile_taker<Shape> {
   }
 
  private:
-  /// Scales of 128 elements of the summed axis: of two rows, and of the blocks of columns that a
-  /// tile has a part of.
+  /// Scales of 128 elements of the summed axis: of two rows, and of parts of the columns.
   struct factors {
-    float a[2], b[blocks];
+    float a[2], b[parts];
   };
 
-  /// Where they lie. Columns from `boundary` on are in the second block.
+  /// Where they lie.
   struct factor_places {
     scales_of_rows rows;
-    const float* b[blocks];
-    int boundary;
+    const float* b[parts];
 
     __device__ __forceinline__ factor_places(const operand_scales& scales, const tile_place& at,
                                              int first_row, std::int64_t columns)
-        : rows(scales, at, first_row),
-          boundary(static_cast<int>(scale_block - at.column % scale_block)) {
-      const std::int64_t last = (columns - 1) / scale_block;
+        : rows(scales, at, first_row) {
 #pragma unroll
-      for (int i = 0; i < blocks; ++i) {
-        const std::int64_t block = at.column / scale_block + i;
-        b[i] = scales.b + at.stored_matrix() * scales.b_group +
-               (block < last ? block : last) * scales.b_row;
+      for (int i = 0; i < parts; ++i) {
+        const std::int64_t column = at.column + i * part;
+        const std::int64_t inside = column < columns ? column : columns - 1;
+        b[i] = scales.b + at.stored_matrix() * scales.b_group + inside / scale_block * scales.b_row;
       }
     }
     __device__ __forceinline__ factors at(int block) const {
@@ -129,7 +123,7 @@ class scaled_consumer : tile_taker<Shape> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) read.a[half] = __ldg(rows.row[half] + block);
 #pragma unroll
-      for (int i = 0; i < blocks; ++i) read.b[i] = __ldg(b[i] + block);
+      for (int i = 0; i < parts; ++i) read.b[i] = __ldg(b[i] + block);
       return read;
     }
   };
@@ -147,7 +141,6 @@ class scaled_consumer : tile_taker<Shape> {
     const std::uint32_t barriers = prim::cuda::shared_address(&this->shared_.of_stage);
     const factor_places from(scales_, at, row, args_.columns);
     factors next;
-    float products[Shape::columns / 2];
     if constexpr (has_blocks) next = from.at(0);
 #pragma unroll 1
     for (int stage = 0; stage < stages; ++stage) {
@@ -155,36 +148,32 @@ class scaled_consumer : tile_taker<Shape> {
       stage_place_.wait_full(barriers);
       const std::uint64_t a = base::stage_of_a(stage_place_.stage());
       const std::uint64_t b = base::stage_of_b(stage_place_.stage());
-      const bool goes_on = stage % stages_of_sum != 0;
+      float products[Shape::columns / 2];
       prim::cuda::begin_products();
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         product::scores(products, a + prim::cuda::panel_step(step * 32),
-                        b + prim::cuda::panel_step(step * 32), step > 0 || goes_on);
+                        b + prim::cuda::panel_step(step * 32), step > 0);
       }
       prim::cuda::commit_products();
       if (has_blocks && stage + 1 < stages) next = from.at(stage + 1);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(products);
       release();
-      if ((stage + 1) % stages_of_sum == 0 || stage + 1 == stages) {
-        add(products, now, from.boundary);
-      }
+      add(products, now);
       stage_place_.advance();
     }
   }
 
   __device__ __forceinline__ void add(const float (&products)[Shape::columns / 2],
-                                      const factors& scale, int boundary) {
-    constexpr int part = 64;
+                                      const factors& scale) {
 #pragma unroll
-    for (int first = 0; first < Shape::columns; first += part) {
-      const float of_columns = blocks == 1 || first < boundary ? scale.b[0] : scale.b[blocks - 1];
-      const float by[2] = {scale.a[0] * of_columns, scale.a[1] * of_columns};
+    for (int of_columns = 0; of_columns < parts; ++of_columns) {
+      const float by[2] = {scale.a[0] * scale.b[of_columns], scale.a[1] * scale.b[of_columns]};
 #pragma unroll
       for (int i = 0; i < part / 2; ++i) {
-        float& sum = sums_[first / 2 + i];
-        const float product = products[first / 2 + i];
+        float& sum = sums_[of_columns * (part / 2) + i];
+        const float product = products[of_columns * (part / 2) + i];
         sum = has_blocks ? fmaf(product, by[i / 2 % 2], sum) : sum + product;
       }
     }
