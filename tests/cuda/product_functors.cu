@@ -54,6 +54,7 @@ class product_call {
   product_call()
       : x_(drawn(rows * depth)),
         w_(drawn(groups * depth * columns)),
+        gradient_(std::vector<Element>(rows * depth)),
         residual_(std::vector<float>(rows * columns, 0.5f)),
         sizes_(std::vector<std::int32_t>{61, 0, 80}),
         ones_(std::vector<float>(rows * blocks, 1.0f)),
@@ -82,6 +83,10 @@ class product_call {
             .lhs_scale = view(ones_.data(), {rows, blocks}, {}, here),
             .rhs_scale = view(ones_.data(), {groups, 1, blocks}, {}, here),
             .out = view(out_.data(), {rows, columns}, {}, here)};
+  }
+
+  tensor_view gradient_of_lhs(std::int64_t some_rows) {
+    return view(gradient_.data(), {some_rows, depth}, {}, here);
   }
 
   /// `group_of(row)` is negative for rows of no group.
@@ -120,6 +125,7 @@ class product_call {
   }
 
   device_values<Element> x_, w_;
+  device_values<Element> gradient_;
   device_values<float> residual_;
   device_values<std::int32_t> sizes_;
   device_values<float> ones_, out_;
@@ -169,7 +175,7 @@ TEST_F(product_functors, have_no_gradients) {
   grouped_matmul_args args = call.plain(33);
   args.d_out = args.out;
   args.d_out.type = dtype::bf16;
-  args.d_lhs = args.lhs;
+  args.d_lhs = call.gradient_of_lhs(33);
   args.out = {};
   const status done = launch<hopper_row>(args, grouped_matmul_options{.transpose_rhs = true},
                                          cuda{}, call.epilogue());

@@ -15,9 +15,8 @@
 // shorter), or with `scales` rows one for each row of lhs and of rhs.
 //
 // Sums are float. Matrix units keep 14 bits of sums of f8_e4m3: those of 128 elements are scaled
-// and added in float. Sums of i8 are whole numbers, exact up to 131,072 elements, where rows share
-// their scales. Rows for GPUs are of compute capability 9.0, and those of i8 have scales of rows.
-// There are no gradients.
+// and added in float. On GPUs sums of i8 are whole numbers, of up to 131,071 elements. Rows for
+// GPUs are of compute capability 9.0, and those of i8 have scales of rows. There are no gradients.
 #pragma once
 
 #include <tessera/api/context.hpp>

@@ -54,16 +54,6 @@ __device__ __forceinline__ void show_writes_to_async_units() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// A word of shared memory that others look at while it changes; it orders nothing.
-__device__ __forceinline__ void show_in_shared(std::uint32_t to, std::uint32_t word) {
-  asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
-}
-__device__ __forceinline__ std::uint32_t look_at_shared(std::uint32_t from) {
-  std::uint32_t word;
-  asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
-  return word;
-}
-
 /// Waits for `threads` threads, whole warps, of the block; `number` is 1 to 15 (0 is that of
 /// __syncthreads).
 __device__ __forceinline__ void wait_for_threads(int number, int threads) {

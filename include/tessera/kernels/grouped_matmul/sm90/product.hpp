@@ -51,7 +51,6 @@ struct tile_shape {
     prim::cuda::ring_barriers<stages> of_stage;
     prim::cuda::ring_barriers<2> of_tile;
     tile_place tile[2];
-    std::uint32_t stages_done;  ///< by the first warpgroup, where others keep behind it
   };
 };
 
@@ -288,7 +287,6 @@ __device__ __forceinline__ void run_block(const product_launch& all,
     const int blocks = static_cast<int>(prim::cuda::blocks_of_cluster());
     shared.of_stage.init(1, Shape::consumer_warps * blocks);
     shared.of_tile.init(1, Shape::consumer_warps);
-    shared.stages_done = 0;
     prim::cuda::publish_barriers();
   }
   prim::cuda::wait_for_cluster();

@@ -73,9 +73,9 @@ class scaled_consumer : tile_taker<Shape> {
   using base::args_, base::stage_place_, base::release;
 
   static constexpr bool has_blocks = Scales == product_scales::blocks;
-  /// Of columns that share scales; a tile begins anywhere in the first that its width leaves.
-  static constexpr int blocks = Shape::columns % scale_block == 0 ? 1 : 2;
-  static_assert(Shape::columns == 128 || Shape::columns == 192);
+  /// So many columns have one scale, wherever a tile begins.
+  static constexpr int part = Shape::columns % scale_block == 0 ? 128 : 64;
+  static constexpr int parts = Shape::columns / part;
 
  public:
   __device__ __forceinline__ scaled_consumer(const scaled_launch& launch,
@@ -98,28 +98,24 @@ class scaled_consumer : tile_taker<Shape> {
   }
 
  private:
-  /// Scales of 128 elements of the summed axis: of two rows, and of the blocks of columns that a
-  /// tile has a part of.
+  /// Scales of 128 elements of the summed axis: of two rows, and of parts of the columns.
   struct factors {
-    float a[2], b[blocks];
+    float a[2], b[parts];
   };
 
-  /// Where they lie. Columns from `boundary` on are in the second block.
+  /// Where they lie.
   struct factor_places {
     scales_of_rows rows;
-    const float* b[blocks];
-    int boundary;
+    const float* b[parts];
 
     __device__ __forceinline__ factor_places(const operand_scales& scales, const tile_place& at,
                                              int first_row, std::int64_t columns)
-        : rows(scales, at, first_row),
-          boundary(static_cast<int>(scale_block - at.column % scale_block)) {
-      const std::int64_t last = (columns - 1) / scale_block;
+        : rows(scales, at, first_row) {
 #pragma unroll
-      for (int i = 0; i < blocks; ++i) {
-        const std::int64_t block = at.column / scale_block + i;
-        b[i] = scales.b + at.stored_matrix() * scales.b_group +
-               (block < last ? block : last) * scales.b_row;
+      for (int i = 0; i < parts; ++i) {
+        const std::int64_t column = at.column + i * part;
+        const std::int64_t inside = column < columns ? column : columns - 1;
+        b[i] = scales.b + at.stored_matrix() * scales.b_group + inside / scale_block * scales.b_row;
       }
     }
     __device__ __forceinline__ factors at(int block) const {
@@ -127,7 +123,7 @@ class scaled_consumer : tile_taker<Shape> {
 #pragma unroll
       for (int half = 0; half < 2; ++half) read.a[half] = __ldg(rows.row[half] + block);
 #pragma unroll
-      for (int i = 0; i < blocks; ++i) read.b[i] = __ldg(b[i] + block);
+      for (int i = 0; i < parts; ++i) read.b[i] = __ldg(b[i] + block);
       return read;
     }
   };
@@ -136,7 +132,6 @@ class scaled_consumer : tile_taker<Shape> {
   __device__ __forceinline__ void skip(int stages) {
     for (int stage = 0; stage < stages; ++stage) {
       stage_place_.wait_full(prim::cuda::shared_address(&this->shared_.of_stage));
-      count_stage();
       release();
       stage_place_.advance();
     }
@@ -154,7 +149,6 @@ class scaled_consumer : tile_taker<Shape> {
       const std::uint64_t a = base::stage_of_a(stage_place_.stage());
       const std::uint64_t b = base::stage_of_b(stage_place_.stage());
       float products[Shape::columns / 2];
-      keep_behind();
       prim::cuda::begin_products();
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
@@ -165,42 +159,21 @@ class scaled_consumer : tile_taker<Shape> {
       if (has_blocks && stage + 1 < stages) next = from.at(stage + 1);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(products);
-      count_stage();
       release();
-      add(products, now, from.boundary);
+      add(products, now);
       stage_place_.advance();
     }
   }
 
-  // Products of both warpgroups that begin together also end together: the matrix unit takes them
-  // in turn, and has nothing to do while both add. So the second begins a stage when the first has
-  // ended it. Nobody has to wait for that, and nobody waits long.
-  __device__ __forceinline__ void count_stage() {
-    ++stages_;
-    if (threadIdx.x == 0) prim::cuda::show_in_shared(done(), stages_);
-  }
-  __device__ __forceinline__ void keep_behind() const {
-    constexpr int looks = 32;
-    if (this->warpgroup_ == 0) return;
-    for (int look = 0; look < looks; ++look) {
-      if (static_cast<std::int32_t>(prim::cuda::look_at_shared(done()) - stages_) > 0) return;
-    }
-  }
-  __device__ __forceinline__ std::uint32_t done() const {
-    return prim::cuda::shared_address(&this->shared_.stages_done);
-  }
-
   __device__ __forceinline__ void add(const float (&products)[Shape::columns / 2],
-                                      const factors& scale, int boundary) {
-    constexpr int part = 64;
+                                      const factors& scale) {
 #pragma unroll
-    for (int first = 0; first < Shape::columns; first += part) {
-      const float of_columns = blocks == 1 || first < boundary ? scale.b[0] : scale.b[blocks - 1];
-      const float by[2] = {scale.a[0] * of_columns, scale.a[1] * of_columns};
+    for (int of_columns = 0; of_columns < parts; ++of_columns) {
+      const float by[2] = {scale.a[0] * scale.b[of_columns], scale.a[1] * scale.b[of_columns]};
 #pragma unroll
       for (int i = 0; i < part / 2; ++i) {
-        float& sum = sums_[first / 2 + i];
-        const float product = products[first / 2 + i];
+        float& sum = sums_[of_columns * (part / 2) + i];
+        const float product = products[of_columns * (part / 2) + i];
         sum = has_blocks ? fmaf(product, by[i / 2 % 2], sum) : sum + product;
       }
     }
@@ -208,7 +181,6 @@ class scaled_consumer : tile_taker<Shape> {
 
   const operand_scales& scales_;
   const Epilogue& epilogue_;
-  std::uint32_t stages_ = 0;
   float sums_[Shape::columns / 2];
 };
 
