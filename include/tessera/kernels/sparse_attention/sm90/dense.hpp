@@ -33,8 +33,8 @@ struct dense_kernels {
   };
 
   template <class Hooks>
-  static std::size_t workspace_bytes(const attention_kernel_args& call, int /*multiprocessors*/) {
-    return attention::sm90::workspace_bytes_with<row, Hooks>(in_one_piece(call));
+  static std::size_t workspace_bytes(const attention_kernel_args& call, int multiprocessors) {
+    return attention::sm90::workspace_bytes_with<row, Hooks>(in_one_piece(call), multiprocessors);
   }
   template <class Hooks>
   static std::vector<prim::cuda::kernel_entry> entries() {
