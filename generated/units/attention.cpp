@@ -280,8 +280,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7b00f2f9eb8a9748";
-  if (kind == device_kind::cuda) return "722de0c1041151bb";
+  if (kind == device_kind::cpu) return "913d5adf22333a17";
+  if (kind == device_kind::cuda) return "027784c864455c69";
   return {};
 }
 
