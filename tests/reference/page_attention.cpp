@@ -43,7 +43,8 @@ expected_tensors evaluated(const bound_call& call) {
 }
 
 bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
-  return fill_codes(call.tensors[tensor], random);
+  return fill_codes(call.tensors[tensor], random) ||
+         fill_token_scales(call.form().tensors[tensor].name, call.tensors[tensor], random);
 }
 
 /// The keys of each sequence inside the windows of its rows, and the queries that stand at keys.

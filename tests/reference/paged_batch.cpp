@@ -116,6 +116,7 @@ expected_tensors evaluated(const bound_call& call) {
 bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
   if (fill_codes(call.tensors[tensor], random)) return true;
   const std::string_view name = call.form().tensors[tensor].name;
+  if (fill_token_scales(name, call.tensors[tensor], random)) return true;
   const bool slopes = name == "alibi_slopes";
   if (!slopes && name != "qq_bias") return false;
   const double hidden = random.pick({0.0, 0.1, 0.4});

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include <tessera/spec/tensor_view.hpp>
 
@@ -88,6 +89,17 @@ inline void gather_row(const tensor_view& from, std::int64_t at, const code_scal
     return;
   }
   for (std::int64_t d = 0; d < columns; ++d) store(to, place + d, scales(read(from, at + d)));
+}
+
+/// Fills scales of tokens with powers of 2, whose products with codes every type has, so that rows
+/// that store them and rows that do not have the same error; false if the tensor is none.
+inline bool fill_token_scales(std::string_view name, const tensor_view& view,
+                              support::random_source& random) {
+  if (!name.ends_with("_token_scales")) return false;
+  for_each_element(view, [&](std::int64_t, std::int64_t offset) {
+    store(view, offset, random.pick({0.03125, 0.25, 0.5, 1.0, 2.0}));
+  });
+  return true;
 }
 
 /// Fills a tensor of codes with numbers that no exponential is too small for; false if it is none.
