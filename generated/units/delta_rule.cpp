@@ -87,7 +87,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "81965eed4b2a1871";
-  if (kind == device_kind::cuda) return "9b752f3c4fdc6ecf";
+  if (kind == device_kind::cuda) return "f67c09cd389ed261";
   return {};
 }
 
