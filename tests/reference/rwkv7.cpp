@@ -232,8 +232,8 @@ constexpr operation_reference reference_named(std::string_view op) {
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
           .independent = &independent,
-          .count = &count,
-          .rounded_numbers = rounded_by_delta_rule};
+          .rounded_numbers = rounded_by_delta_rule,
+          .count = &count};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),
