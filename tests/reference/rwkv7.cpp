@@ -231,8 +231,8 @@ constexpr operation_reference reference_named(std::string_view op) {
           .exact = &pooled<&evaluated<double>>,
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
-          .independent = &independent,
           .rounded_numbers = rounded_by_delta_rule,
+          .independent = &independent,
           .count = &count};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
