@@ -231,9 +231,9 @@ constexpr operation_reference reference_named(std::string_view op) {
           .exact = &pooled<&evaluated<double>>,
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
+          .rounded_numbers = rounded_by_delta_rule,
           .independent = &independent,
-          .count = &count,
-          .rounded_numbers = rounded_by_delta_rule};
+          .count = &count};
 }
 constexpr std::array table{reference_named("rwkv7"), reference_named("rwkv7_mul"),
                            reference_named("rwkv7_backward"),

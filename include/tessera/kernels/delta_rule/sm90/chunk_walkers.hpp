@@ -315,16 +315,15 @@ class state_walker {
     for (int i = 0; i < 4; ++i) {
       const int row = i * 16 + lane_ / 2;
       if (row < tokens.first || row >= tokens.end) continue;
-      std::uint32_t of_row[4];
-      prim::cuda::load_shared_16(
-          of_row, staged + value_rows::offset(static_cast<std::uint32_t>(row), own + lane % 2));
+      const unsigned char* const from =
+          staging + value_rows::offset(static_cast<std::uint32_t>(row), own + lane % 2);
       Element* const to = out + rows.at(tokens.token + row);
       if (left == 8) {
-        *reinterpret_cast<uint4*>(to) = make_uint4(of_row[0], of_row[1], of_row[2], of_row[3]);
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
       } else {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          if (j < left) to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
+#pragma unroll 1
+        for (int j = 0; j < left; ++j) {
+          to[j].bits = reinterpret_cast<const std::uint16_t*>(from)[j];
         }
       }
     }

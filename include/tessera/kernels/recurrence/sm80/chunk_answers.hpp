@@ -175,12 +175,8 @@ struct chunk_answers {
       if (tile * 8 + 8 <= columns) {
         *reinterpret_cast<uint4*>(to) = make_uint4(of_row[0], of_row[1], of_row[2], of_row[3]);
       } else {
-        // Of constant length: otherwise the row would lie in local memory, whole ones too.
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          if (j < columns - tile * 8) {
-            to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
-          }
+        for (int j = 0; j < columns - tile * 8; ++j) {
+          to[j].bits = static_cast<std::uint16_t>(of_row[j / 2] >> (j % 2 * 16));
         }
       }
     }
