@@ -65,7 +65,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "c733f5bd71a4abbc";
-  if (kind == device_kind::cuda) return "7e0e0d1ca02ae566";
+  if (kind == device_kind::cuda) return "2c71adbaa9d3c3b8";
   return {};
 }
 

@@ -64,7 +64,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9965736c7a5e3cbd";
-  if (kind == device_kind::cuda) return "eb5b415c4f9bd010";
+  if (kind == device_kind::cuda) return "83c9b12341d60f2e";
   return {};
 }
 

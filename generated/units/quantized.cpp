@@ -61,7 +61,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "448139dcb3873a08";
-  if (kind == device_kind::cuda) return "c3404a70bc1982b9";
+  if (kind == device_kind::cuda) return "7c406cde461a46f7";
   return {};
 }
 
