@@ -28,7 +28,8 @@
 // `matmul` is the same with one matrix for all rows, or in a batch with rows and a matrix for each
 // entry.
 //
-// and products with an activation, a scale, a multiplier or a residual have none here.
+// Gradients are those of the plain product: what an activation, a scale, a multiplier or a residual
+// makes of it is led back by the caller.
 //
 // Gradients of empty groups, and of rows of no group, are 0. rhs of i8 has none.
 //

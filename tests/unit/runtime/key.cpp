@@ -122,9 +122,9 @@ constexpr std::string_view plain_problems[] = {
     "matmul lhs=[64,48]f32 rhs=[48,32]f32",
     "matmul_backward lhs=[64,48]f32 rhs=[48,32]f32 d_out=[64,32]f32",
     "grouped_matmul_backward lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32 d_out=[64,32]f32",
-    "scaled_grouped_matmul lhs=[64,48]f8_e4m3 rhs=[4,32,48]f8_e4m3 group_sizes=[4]i32 "
+    "scaled_grouped_matmul lhs=[64,48]f8_e4m3 rhs=[4,32,48] group_sizes=[4]i32 "
     "out=[64,32]bf16",
-    "scaled_matmul lhs=[64,48]f8_e4m3 rhs=[32,48]f8_e4m3 out=[64,32]bf16",
+    "scaled_matmul lhs=[64,48]f8_e4m3 rhs=[32,48] out=[64,32]bf16",
     "fused_cross_entropy logits=[2,64,96]f32 targets=[2,64]i32",
     "fused_cross_entropy_backward logits=[2,64,96]f32 targets=[2,64]i32",
     "fused_kl_divergence student_logits=[2,64,96]f32 teacher_logits=[2,64,96]f32",

@@ -38,7 +38,9 @@ struct row_kernels {
   using element = element_t<config.type>;
   using shape = std::conditional_t<has_floats, float_shape<config.block_m, config.block_n>,
                                    matrix_shape<config.block_m, config.block_n>>;
-  using product = void (*)(product_args, Epilogue);
+  /// Split sums become what the epilogue makes of them when they are added up.
+  using of_product = std::conditional_t<splits_sums(config), no_epilogue, Epilogue>;
+  using product = void (*)(product_args, of_product);
 
   /// The one for operands that are stored so.
   static product of_operands(const factor& a, const factor& b) {
@@ -49,9 +51,9 @@ struct row_kernels {
   template <bool AcrossA, bool AcrossB, bool Direct>
   static product stored_as() {
     if constexpr (has_floats) {
-      return &multiply_floats<shape, AcrossA, AcrossB, Direct, Epilogue>;
+      return &multiply_floats<shape, AcrossA, AcrossB, Direct, of_product>;
     } else {
-      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct, Epilogue>;
+      return &multiply_matrices<element, shape, AcrossA, AcrossB, Direct, of_product>;
     }
   }
 
@@ -114,7 +116,9 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
     parts.take(memory.scale_sums, args.groups * (args.scale_blocks + pieces) * args.n);
   }
   memory.parts = split_parts(row_kernels<Kernel>::config, args.k, args.n);
-  if (memory.parts > 1) parts.take(memory.part_sums, memory.parts * args.m * args.n);
+  if (splits_sums(row_kernels<Kernel>::config)) {
+    parts.take(memory.part_sums, memory.parts * args.m * args.n);
+  }
   memory.bytes = parts.bytes();
   return memory;
 }
@@ -148,7 +152,16 @@ struct tile_products {
     if (tiles == 0) return cudaSuccess;
     return prim::cuda::launch_kernel(kernels_of::of_operands(args.a, args.b), cuda::grid_of(tiles),
                                      shape::threads, shape::shared_bytes, stream, false, args,
-                                     epilogue);
+                                     of_product());
+  }
+
+ private:
+  typename kernels_of::of_product of_product() const {
+    if constexpr (std::is_same_v<typename kernels_of::of_product, Epilogue>) {
+      return epilogue;
+    } else {
+      return {};
+    }
   }
 };
 
@@ -252,7 +265,10 @@ class grouped_launch {
 
   void multiply_forward() {
     const product_args whole = forward();
-    if (memory_.parts == 1) return multiply(whole);
+    constexpr bool has_epilogue = is_epilogue<typename Products::epilogue_type>;
+    if (memory_.part_sums == nullptr || (memory_.parts == 1 && !has_epilogue)) {
+      return multiply(whole);
+    }
     multiply(part_products(whole, memory_.parts, memory_.part_sums));
     enqueue(&add_parts<typename Products::epilogue_type>,
             ceil_div(whole.rows * ceil_div(whole.columns, result_columns), part_threads),
