@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "417eedfdc8a8d736";
-  if (kind == device_kind::cuda) return "87db5e8c6c11af7a";
+  if (kind == device_kind::cuda) return "1cec69d102fe7853";
   return {};
 }
 

@@ -63,7 +63,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b165293bfd90ef68";
-  if (kind == device_kind::cuda) return "694ff45a2a6880bf";
+  if (kind == device_kind::cuda) return "bd6f376300371316";
   return {};
 }
 
