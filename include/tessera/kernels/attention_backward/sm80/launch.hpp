@@ -4,6 +4,7 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -41,10 +42,16 @@ struct one_pass {
   }
 };
 
-/// Heads that launches in turns go through together: of each some eight blocks run one behind the
-/// other, so that few wait at the begin, and what they read and add to is in the second-level
-/// cache.
-inline constexpr int heads_in_turns = 16;
+/// Heads that launches in turns go through together: what they read and add to stays in the
+/// second-level cache, for all blocks of a head go through it.
+template <class Tiles>
+int section_of(const attention_kernel_args& of) {
+  constexpr std::int64_t cached = std::int64_t{32} << 20, most = 64;
+  const std::int64_t group = of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1;
+  const std::int64_t bytes =
+      std::max<std::int64_t>(of.q_len * group * (Tiles::width * 6 + Tiles::value_width * 2), 1);
+  return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
+}
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
@@ -73,7 +80,7 @@ struct scratch {
       using tiles = typename one_pass<Kernel>::tiles;
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
       if constexpr (Kernel::config.in_turns) {
-        args.section = heads_in_turns;
+        args.section = section_of<tiles>(of);
         parts.take(args.turns, args.sum_tiles * of.q_heads * (tiles::threads / 32));
         parts.take(args.taken, 1);
       }
