@@ -238,7 +238,6 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_segments_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_192x128_w16b1, 0, 0, 0, 0>

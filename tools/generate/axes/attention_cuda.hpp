@@ -269,14 +269,6 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{0, 0}},
       },
       {
-          .about = "sm90: head dim 64, batches packed by segment, tiles of the plain row",
-          .targets = {cuda_sm90},
-          .types = {dtype::bf16},
-          .dims = {{64}},
-          .features = {base_features | attention_feature::segments},
-          .tiles = {{192, 128, {.warps = 16, .blocks_per_sm = 1}}},
-      },
-      {
           .about = "sm90: head dim 64 with a soft cap, batches packed by segment, or both",
           .targets = {cuda_sm90},
           .types = halves(),
