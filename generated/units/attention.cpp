@@ -273,7 +273,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e1cb539ee25836e7";
-  if (kind == device_kind::cuda) return "3f1c427235a61796";
+  if (kind == device_kind::cuda) return "daac92391f56bd0e";
   return {};
 }
 

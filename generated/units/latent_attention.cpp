@@ -64,7 +64,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "043b85d32944fe62";
-  if (kind == device_kind::cuda) return "be810cbe34b3a874";
+  if (kind == device_kind::cuda) return "f19e813aeaecd47e";
   return {};
 }
 
