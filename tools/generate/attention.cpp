@@ -118,8 +118,8 @@ family attention_family() {
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
-      .limits = {.rows = 115,
-                 .seconds = 880,
+      .limits = {.rows = 113,
+                 .seconds = 864,
                  .bytes = 64 << 20,
                  .unit_seconds = 60,
                  .unit_mebibytes = 3072}};

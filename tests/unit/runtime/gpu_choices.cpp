@@ -249,9 +249,7 @@ TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
       const std::string capped =
           type == std::string("bf16") ? "soft_cap.192x" : "soft_cap+segments.";
       EXPECT_TRUE(has(row_for(start + cap), row + capped));
-      const std::string packed =
-          type == std::string("bf16") ? "segments.192x" : "soft_cap+segments.";
-      EXPECT_TRUE(has(row_for(start + segments), row + packed));
+      EXPECT_TRUE(has(row_for(start + segments), row + "soft_cap+segments."));
       EXPECT_TRUE(has(row_for(start + cap + segments), row + "soft_cap+segments."));
       for (const char* options : {"bias_pre=[1,16,2048,2048]bf16", "mask=[4,1,2048,2048]u8",
                                   "causal=true dropout_probability=0.1"}) {

@@ -269,22 +269,6 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{0, 0}},
       },
       {
-          .about = "sm90: batches packed by segment, tiles of the plain rows",
-          .targets = {cuda_sm90},
-          .types = {dtype::bf16},
-          .dims = {{64}},
-          .features = {base_features | attention_feature::segments},
-          .tiles = {{192, 128, {.warps = 16, .blocks_per_sm = 1}}},
-      },
-      {
-          .about = "sm90: the same with head dim 128",
-          .targets = {cuda_sm90},
-          .types = {dtype::bf16},
-          .dims = {{128}},
-          .features = {base_features | attention_feature::segments},
-          .tiles = {{192, 80, {.warps = 16, .blocks_per_sm = 1}}},
-      },
-      {
           .about = "sm90: head dim 64 with a soft cap, batches packed by segment, or both",
           .targets = {cuda_sm90},
           .types = halves(),

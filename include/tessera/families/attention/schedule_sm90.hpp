@@ -113,12 +113,19 @@ constexpr double time_of_parts(const attention_config& kernel, std::int64_t tile
   return static_cast<double>(waves) * (whole + to_write) + to_read;
 }
 
+/// Rows that look at every score have no registers left for it.
+constexpr bool shares_keys(const attention_config& config) noexcept {
+  return config.features.without(base_features | attention_feature::soft_cap).empty();
+}
+
 /// Of dense calls whose bits may depend on the batch. Where rows do not see about as many keys as
 /// others, the last tiles are the shortest, and are only cut if every tile has a multiprocessor.
 constexpr split_schedule splits_of(const attention_config& config, const call_sizes& sizes,
                                    const schedule& cut, bool top_left,
                                    int multiprocessors) noexcept {
-  if (sizes.packed || sizes.batch_invariant || multiprocessors < 1) return {};
+  if (!shares_keys(config) || sizes.packed || sizes.batch_invariant || multiprocessors < 1) {
+    return {};
+  }
   const attention_config kernel = resolved(config);
   const bool alike = sizes.keys_right >= sizes.kv_len || sizes.keys_left < sizes.kv_len ||
                      (!top_left && sizes.q_len <= sizes.kv_len / 4);

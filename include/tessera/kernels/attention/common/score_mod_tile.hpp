@@ -206,8 +206,8 @@ class score_mod_tile {
       }
     }
   }
-  /// A score that is not finite below a bias of -inf makes NaN of its row's sums: a target that does
-  /// such rows again needs no look at every bias.
+  /// A score that is not finite below a bias of -inf makes NaN of its row's sums: a target that
+  /// does such rows again needs no look at every bias.
   static __device__ __forceinline__ void add(float& x, float scale, float bias) {
     const float sum = fmaf(x, scale, bias);
     x = !Traits::mends_rows && bias == prim::minus_infinity ? prim::minus_infinity : sum;

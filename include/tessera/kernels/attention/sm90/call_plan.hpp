@@ -58,8 +58,10 @@ call_plan plan_of(const attention_kernel_args& args, int multiprocessors) {
   call_plan plan;
   plan.cut = schedule_sm90::schedule_of(Kernel::config, sizes);
   plan.classes = classes_for<Kernel, Hooks>(args, plan.cut);
-  plan.split = schedule_sm90::splits_of(Kernel::config, sizes, plan.cut,
-                                        args.causal && args.top_left, multiprocessors);
+  if constexpr (kernel_traits<Kernel, Hooks>::shares_keys) {
+    plan.split = schedule_sm90::splits_of(Kernel::config, sizes, plan.cut,
+                                          args.causal && args.top_left, multiprocessors);
+  }
   plan.values = schedule_sm90::workspace_of(plan.classes.room);
   plan.parts = plan.values + values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
   plan.bytes = plan.parts + schedule_sm90::part_bytes(Kernel::config, plan.split);

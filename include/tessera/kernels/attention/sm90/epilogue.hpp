@@ -56,13 +56,11 @@ class epilogue {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
-      float zeros[2] = {};  // unless a sum is not finite
+      float zero = 0.0f;  // unless a sum is not finite
 #pragma unroll
-      for (int i = 2 * half; i < Traits::v_columns / 2; i += 4) {
-        zeros[0] = fmaf(lane_.out[i], 0.0f, zeros[0]);
-        zeros[1] = fmaf(lane_.out[i + 1], 0.0f, zeros[1]);
+      for (int i = 0; i < Traits::v_columns / 2; ++i) {
+        if (half_of(i) == half) zero = fmaf(lane_.out[i], 0.0f, zero);
       }
-      const float zero = zeros[0] + zeros[1];
       const row_keys keys = planned_.keys[row + 8 * half];
       // A mask, a bias or a functor may hide all of a row's interval: no weight, no sum.
       const bool sees = keys.begin < keys.end && !(Traits::modifies && sum[half] == 0.0f);
@@ -100,64 +98,50 @@ class epilogue {
   }
 
   /// Columns 8 i + 2 q and the next of a row are in lane q of the quad: exchanged, so that each
-  /// lane writes eight neighbours. All of a row first, without a branch between them.
+  /// lane writes eight neighbours.
   __device__ __forceinline__ void write_row(int quarter, int row, int half, float scale,
                                             bool wanted) const {
-    constexpr int groups = (Traits::v_columns + 31) / 32;
-    uint4 eights[groups];
-#pragma unroll
-    for (int group = 0; group < groups; ++group) {
-      eights[group] = neighbours(group, half, quarter, scale);
-    }
     const query_row at = query_of(args_, planned_.work, row);
     const work_tile& work = planned_.work;
     std::uint16_t* out = token_row(args_.call.out, args_.call.out_strides,
                                    entry_of(args_.call, work), work.q_begin + at.query, at.head) +
                          quarter * 8;
-    const auto has = [&](int group) {
-      return wanted && group * 32 + quarter * 8 < Traits::v_head_dim;
-    };
-    if (args_.aligned_out) {
-#pragma unroll
-      for (int group = 0; group < groups; ++group) {
-        if (has(group)) *reinterpret_cast<uint4*>(out + group * 32) = eights[group];
-      }
-      return;
-    }
-#pragma unroll
-    for (int group = 0; group < groups; ++group) {
-      const uint4& eight = eights[group];
-      const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
-      if (!has(group)) continue;
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        out[group * 32 + e] = static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)));
-      }
-    }
-  }
-
-  /// Columns 32 `group` + 8 `quarter` and the next seven of the lane's row `half`.
-  __device__ __forceinline__ uint4 neighbours(int group, int half, int quarter, float scale) const {
     const bool high = (quarter & 2) != 0;
     const bool odd = (quarter & 1) != 0;
-    std::uint32_t word[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int from = (group * 4 + i) * 4 + 2 * half;
-      const bool there = from < Traits::v_columns / 2;
-      word[i] =
-          there ? pack_out<Traits>(args_, lane_.out[from] * scale, lane_.out[from + 1] * scale) : 0;
+    for (int group = 0; group < (Traits::v_columns + 31) / 32; ++group) {
+      std::uint32_t word[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int from = (group * 4 + i) * 4 + 2 * half;
+        const bool there = from < Traits::v_columns / 2;
+        word[i] =
+            there ? pack_out<Traits>(args_, lane_.out[from] * scale, lane_.out[from + 1] * scale)
+                  : 0;
+      }
+      // Word i of lane q belongs to lane i: first pairs of lanes change halves, then neighbours.
+      const std::uint32_t far0 =
+          __shfl_xor_sync(prim::cuda::all_lanes, high ? word[0] : word[2], 2);
+      const std::uint32_t far1 =
+          __shfl_xor_sync(prim::cuda::all_lanes, high ? word[1] : word[3], 2);
+      const std::uint32_t w0 = high ? far0 : word[0];
+      const std::uint32_t w1 = high ? far1 : word[1];
+      const std::uint32_t w2 = high ? word[2] : far0;
+      const std::uint32_t w3 = high ? word[3] : far1;
+      const std::uint32_t near0 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w0 : w1, 1);
+      const std::uint32_t near1 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w2 : w3, 1);
+      const uint4 eight = odd ? make_uint4(near0, w1, near1, w3) : make_uint4(w0, near0, w2, near1);
+      if (!wanted || group * 32 + quarter * 8 >= Traits::v_head_dim) continue;
+      if (args_.aligned_out) {
+        *reinterpret_cast<uint4*>(out + group * 32) = eight;
+      } else {
+        const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          out[group * 32 + e] = static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)));
+        }
+      }
     }
-    // Word i of lane q belongs to lane i: first pairs of lanes change halves, then neighbours.
-    const std::uint32_t far0 = __shfl_xor_sync(prim::cuda::all_lanes, high ? word[0] : word[2], 2);
-    const std::uint32_t far1 = __shfl_xor_sync(prim::cuda::all_lanes, high ? word[1] : word[3], 2);
-    const std::uint32_t w0 = high ? far0 : word[0];
-    const std::uint32_t w1 = high ? far1 : word[1];
-    const std::uint32_t w2 = high ? word[2] : far0;
-    const std::uint32_t w3 = high ? word[3] : far1;
-    const std::uint32_t near0 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w0 : w1, 1);
-    const std::uint32_t near1 = __shfl_xor_sync(prim::cuda::all_lanes, odd ? w2 : w3, 1);
-    return odd ? make_uint4(near0, w1, near1, w3) : make_uint4(w0, near0, w2, near1);
   }
 
   /// Rows of the warp from `first` on that see nothing, or are not used.

@@ -115,9 +115,11 @@ class consumer {
     }
     pass_tiles(planned, uniform(of_block.first), first);
     bool any_sums = own.first < own.last;
-    if (planned.piece >= 0) {
-      any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
-      if (!any_sums) return;
+    if constexpr (Traits::shares_keys) {
+      if (planned.piece >= 0) {
+        any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
+        if (!any_sums) return;
+      }
     }
     epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(any_sums);
   }

@@ -95,9 +95,11 @@ __device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane,
   }
   most[0] = fmaxf(chain[0], chain[1]);
   most[1] = fmaxf(chain[2], chain[3]);
-  if (!Traits::caps_exponents || !uncapped) return;
+  if constexpr (Traits::caps_exponents) {
+    if (!uncapped) return;
 #pragma unroll
-  for (float& x : most) x = cap_by_series(x, args.cap);
+    for (float& x : most) x = cap_by_series(x, args.cap);
+  }
 }
 
 /// The first reference of a row: the maximum of its first tile.

@@ -9,6 +9,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
@@ -91,6 +92,9 @@ struct kernel_traits {
   static constexpr bool classifies = has(attention_feature::mask) ||
                                      has(attention_feature::segments) ||
                                      prim::classifies_tiles<decltype(Hooks::mask)>;
+  /// The last work tiles may be shared by their keys (key_parts.hpp).
+  static constexpr bool shares_keys =
+      schedule_sm90::shares_keys(config) && !Hooks::has_logits && !Hooks::has_mask;
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.

@@ -226,7 +226,9 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     planned.keys[row] = keys;
   }
   __syncwarp();
-  if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
+  if constexpr (Traits::shares_keys) {
+    if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
+  }
   if constexpr (Traits::classifies) {
     __syncwarp();
     leave_hidden_tiles(planned);
