@@ -232,7 +232,6 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_segments_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_segments_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_192x80_w16b1, 0, 0, 0, 0>
@@ -243,7 +242,6 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_segments_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_192x128_w16b1, 0, 0, 0, 0>
@@ -281,7 +279,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "913d5adf22333a17";
-  if (kind == device_kind::cuda) return "027784c864455c69";
+  if (kind == device_kind::cuda) return "dd563dead0c6d206";
   return {};
 }
 

@@ -81,7 +81,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "2addab1e1701f0f8";
-  if (kind == device_kind::cuda) return "055729ed22b3e67e";
+  if (kind == device_kind::cuda) return "15a3101c2f40f78b";
   return {};
 }
 

@@ -64,7 +64,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d728f01f8d0db9bc";
-  if (kind == device_kind::cuda) return "c5552a26281095d2";
+  if (kind == device_kind::cuda) return "1b9dfec1020f82e8";
   return {};
 }
 
