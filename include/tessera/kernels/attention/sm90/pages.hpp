@@ -1,5 +1,5 @@
-// Keys and values in pages: where tokens lie, and boxes of them for the copy unit. Nobody has looked
-// at tables in device memory: numbers of no page are taken to be one.
+// Keys and values in pages: where tokens lie, and boxes of them for the copy unit. Nobody has
+// looked at tables in device memory: numbers of no page are taken to be one.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,7 @@ __device__ __forceinline__ token_place place_of(const launch_args& args, int seq
 /// Element (key of the work tile's sequence, head of its keys, 0) of k or v.
 template <class Traits>
 __device__ __forceinline__ typename Traits::stored* key_row(const launch_args& args,
-                                                            const work_tile& work,
-                                                            const void* data,
+                                                            const work_tile& work, const void* data,
                                                             const row_strides& strides, int key) {
   using stored = typename Traits::stored;
   if constexpr (Traits::paged) {
