@@ -79,7 +79,9 @@ std::vector<support::tested_row> matmul_rows() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(rows, matmul_tiles, testing::ValuesIn(matmul_rows()),
-                         [](const auto& tested) { return support::test_name(tested.param.row->name); });
+                         [](const auto& tested) {
+                           return support::test_name(tested.param.row->name);
+                         });
 
 /// Rows of four groups that begin anywhere, and out of a row.
 struct grouped_rows_call {
