@@ -62,7 +62,9 @@ TEST_P(checked_plans, count_what_the_cpu_refuses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(rows, checked_plans, testing::ValuesIn(support::tested_rows()),
-                         [](const auto& tested) { return support::test_name(tested.param.row->name); });
+                         [](const auto& tested) {
+                           return support::test_name(tested.param.row->name);
+                         });
 
 }  // namespace
 }  // namespace tessera::device_test

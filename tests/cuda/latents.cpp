@@ -76,7 +76,9 @@ std::vector<support::tested_row> latent_rows_of_build() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(rows, latent_tiles, testing::ValuesIn(latent_rows_of_build()),
-                         [](const auto& tested) { return support::test_name(tested.param.row->name); });
+                         [](const auto& tested) {
+                           return support::test_name(tested.param.row->name);
+                         });
 
 }  // namespace
 }  // namespace tessera::device_test

@@ -125,7 +125,8 @@ std::vector<summed<Number>> all_sums(const grouped_matmul_args& args,
   const std::int64_t entries = args.lhs.rank == 3 ? args.lhs.extent[0] : 1;
   for (std::int64_t entry = 0; entry < entries; ++entry) {
     const single_matrix matrix(args, scales, entry);
-    const auto sums = sums_of(grouped_matmul_evaluation<Number>(matrix.args, options, matrix.scales));
+    const auto sums =
+        sums_of(grouped_matmul_evaluation<Number>(matrix.args, options, matrix.scales));
     all.insert(all.end(), sums.begin(), sums.end());
   }
   return all;

@@ -47,7 +47,7 @@ struct delta_rule_description {
 family delta_rule_family() {
   family family = described_family<delta_rule_description>();
   family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
-                               .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
+                                 .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/delta_rule/sm90/launch.hpp"}},
