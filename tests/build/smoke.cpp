@@ -15,9 +15,9 @@
 namespace {
 
 constexpr std::int64_t queries = 5;
-constexpr std::int64_t keys = 70;
+constexpr std::int64_t keys = 80;
 constexpr std::int64_t heads = 2;
-constexpr std::int64_t page_tokens = 7;
+constexpr std::int64_t page_tokens = 16;
 
 /// A tensor in host memory and, for rows that run there, on a GPU.
 template <class Element>
@@ -56,7 +56,7 @@ tessera::status call_paged(tensor<Element>& q, tensor<Element>& k, tensor<Elemen
   constexpr std::int64_t pages = keys / page_tokens;
   tensor<std::int32_t> block_table(queries * pages), lengths(queries);
   for (std::size_t i = 0; i < block_table.host.size(); ++i) {
-    block_table.host[i] = std::int32_t((5 * i) % std::size_t(pages));
+    block_table.host[i] = std::int32_t((3 * i) % std::size_t(pages));
   }
   for (std::int32_t& length : lengths.host) length = keys - 3;
   for (tensor<std::int32_t>* each : {&block_table, &lengths}) {

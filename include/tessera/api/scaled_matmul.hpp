@@ -5,8 +5,9 @@
 //                                    .rhs = tessera::view(experts, {groups, n, k}),
 //                                    .group_sizes = tessera::view(sizes, {groups}),
 //                                    .lhs_scale = tessera::view(x_scale, {rows, k / 128}),
-//                                    .rhs_scale = tessera::view(w_scale, {groups, n / 128, k /
-//                                    128}), .out = tessera::view(y, {rows, n})};
+//                                    .rhs_scale =
+//                                        tessera::view(w_scale, {groups, n / 128, k / 128}),
+//                                    .out = tessera::view(y, {rows, n})};
 //   if (auto done = tessera::scaled_grouped_matmul(args); !done) report(done.message());
 //
 // What grouped_matmul and matmul compute (api/grouped_matmul.hpp) of lhs and rhs times their

@@ -16,3 +16,5 @@ int check_losses(void);
 int check_state_pools(void);
 /* The same of attention of 8 bits: in fp8.c. */
 int check_fp8_attention(void);
+/* The same of products of 8 bits: in scaled_matmul.c. */
+int check_scaled_matmuls(void);

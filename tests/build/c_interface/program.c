@@ -233,7 +233,7 @@ int main(void) {
   check_numbers(&args, &status);
   faults += check_operations() + check_pages_and_caches() + check_recurrences() + check_latents() +
             check_weights() + check_matmuls() + check_losses() + check_state_pools() +
-            check_fp8_attention();
+            check_fp8_attention() + check_scaled_matmuls();
   printf("tessera %s from C: %d faults\n", tessera_version(), faults);
   return faults == 0 ? 0 : 1;
 }
