@@ -128,7 +128,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .as_stored = &evaluated<as_stored>,
           .fill = &fill,
           .mark_seen = &mark_seen,
-          .row_extent = &head_dim_of_row<attention_config>,
+          .row_extent = &extent_of_paged_row,
           .sample = &sample,
           .count = &count};
 }

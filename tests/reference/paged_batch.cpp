@@ -236,7 +236,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .fill = &fill,
           .has_tied_strides = &has_tied_strides,
           .mark_seen = &mark_seen,
-          .row_extent = &head_dim_of_row<attention_config>,
+          .row_extent = &extent_of_paged_row,
           .ordinary = &ordinary,
           .sample = &sample,
           .count = &count};

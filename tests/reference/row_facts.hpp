@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <tessera/families/attention/fits.hpp>
 #include <tessera/families/delta_rule/config.hpp>
 
 namespace tessera::reference {
@@ -18,6 +19,13 @@ std::int64_t head_dim_of_row(const void* config, std::string_view dim) {
     if (row.v_head_dim != 0) return row.v_head_dim;
   }
   return row.head_dim;
+}
+
+/// The same of rows over pages: those of Hopper copy whole boxes of tokens.
+inline std::int64_t extent_of_paged_row(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const attention_config*>(config);
+  if (dim == "T" && row.target == backend::cuda_sm90) return box_of_page;
+  return head_dim_of_row<attention_config>(config, dim);
 }
 
 /// operation_reference::rounded_numbers. Rows of chunks multiply on the matrix unit, whose operands

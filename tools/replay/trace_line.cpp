@@ -105,8 +105,8 @@ void trace_line::end(std::size_t words) const {
   const auto other = std::ranges::find(values_, false, &value::used);
   if (other == values_.end()) return;
   std::string known;
-  for (const value& value : values_) {
-    if (value.used) known += fmt::format("{}{}", known.empty() ? "" : ", ", value.key);
+  for (const value& read : values_) {
+    if (read.used) known += fmt::format("{}{}", known.empty() ? "" : ", ", read.key);
   }
   refuse(fmt::format("{}={} is no key of this line{}{}", other->key, other->text,
                      known.empty() ? "" : "; read were ", known));

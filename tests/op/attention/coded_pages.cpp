@@ -82,8 +82,9 @@ struct coded_call {
   /// The same on pools of f32.
   std::vector<float> out_of_numbers(const unified_attention_options& options = {}) {
     std::vector<float> k(k_pages.size()), v(v_pages.size());
-    std::ranges::transform(k_pages, k.begin(), prim::float_of<Code>);
-    std::ranges::transform(v_pages, v.begin(), prim::float_of<Code>);
+    const auto number = [](Code code) { return prim::float_of(code); };
+    std::ranges::transform(k_pages, k.begin(), number);
+    std::ranges::transform(v_pages, v.begin(), number);
     unified_attention_args wide = args();
     const auto multiply = [](std::vector<float>& elements, const std::vector<float>& scales) {
       for (std::size_t at = 0; !scales.empty() && at < elements.size(); ++at) {

@@ -140,13 +140,13 @@ layer_verdict verdict_on(const paged_layer& layer, const std::vector<tensor_view
     const sequence_call part(layer, whole, range, first_row + begin, rows,
                              range.begin + begin + rows);
     const support::judged_output judged = part.judged();
-    layer_verdict layer{.worst = judged.found};
+    layer_verdict rows_verdict{.worst = judged.found};
     if (!judged.found.passed) {
-      layer.complaint =
+      rows_verdict.complaint =
           fmt::format("request {}, tokens {} to {}: {}", range.request + 1, range.begin + begin,
                       range.begin + begin + rows - 1, judged.complaint());
     }
-    verdict.add(layer);
+    verdict.add(rows_verdict);
     if (range.tokens <= rows) break;
   }
   return verdict;

@@ -88,9 +88,8 @@ std::size_t paged_layer::pool_bytes() const noexcept {
 std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t tokens) const {
   std::vector<tensor_view> tensors(op().form->tensors.size());
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-    for (const input& input : *inputs) {
-      tensors[number_of(input.form.name)] =
-          view_of(input.memory.data(), type_, tokens, input.form.shape);
+    for (const input& of : *inputs) {
+      tensors[number_of(of.form.name)] = view_of(of.memory.data(), type_, tokens, of.form.shape);
     }
   }
   tensors[number_of(form_.out.name)] = view_of(out_.data(), type_, tokens, form_.out.shape);
@@ -125,15 +124,15 @@ void paged_layer::load(const replay::step& step) {
     for (std::int64_t position = range.begin; position < range.keys(); ++position, ++row) {
       const std::uint64_t identity = identity_of(asked, range.request, position);
       for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-        for (const input& input : *inputs) {
-          std::memcpy(input.memory.data() + row * input.rows.bytes(), input.rows.row(identity),
-                      input.rows.bytes());
+        for (const input& of : *inputs) {
+          std::memcpy(of.memory.data() + row * of.rows.bytes(), of.rows.row(identity),
+                      of.rows.bytes());
         }
       }
     }
   }
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-    for (const input& input : *inputs) place_.send(input.memory.first(row * input.rows.bytes()));
+    for (const input& of : *inputs) place_.send(of.memory.first(row * of.rows.bytes()));
   }
 }
 
@@ -184,7 +183,7 @@ std::int64_t paged_layer::wild_elements(const replay::step& step) const {
   const auto count = [&]<class Bits>(Bits exponent) {
     const auto* const bits = reinterpret_cast<const Bits*>(out_.data());
     return std::count_if(bits, bits + elements,
-                         [&](Bits bits) { return (bits & exponent) == exponent; });
+                         [&](Bits element) { return (element & exponent) == exponent; });
   };
   if (type_ == dtype::f32) return count(std::uint32_t{0x7f800000});
   return count(static_cast<std::uint16_t>(type_ == dtype::f16 ? 0x7c00 : 0x7f80));

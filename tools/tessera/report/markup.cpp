@@ -93,7 +93,7 @@ markup::scope markup::element(std::string_view name, attributes with) {
 }
 
 void markup::leaf(std::string_view name, attributes with, std::string_view text) {
-  const scope scope = element(name, with);
+  const scope leaf_scope = element(name, with);
   append_escaped(text_, text);
 }
 

@@ -137,11 +137,9 @@ consteval tensor_rule of_coded_pool(std::int8_t scales) {
 /// So do those of tokens.
 template <std::int8_t Pool>
 consteval tensor_rule of_tokens_in_codes(std::int8_t scales) {
-  tensor_rule rule = of_coded_pool<Pool>(scales);
-  rule.sentence =
-      "is given, the pool has the type of q; scales of tokens belong to pools of f8_e4m3, f8_e5m2 "
-      "or i8";
-  return rule;
+  return {scales, [](const bound_call& call) { return is_code_type(call.tensors[Pool].type); },
+          "is given, the pool has the type of q; scales of tokens belong to pools of f8_e4m3, "
+          "f8_e5m2 or i8"};
 }
 
 /// New tokens of 8 bits are those of the pool.

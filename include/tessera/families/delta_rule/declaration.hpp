@@ -88,7 +88,7 @@ constexpr tensor_text optional_output(tensor_text text, std::string_view gradien
   return text;
 }
 constexpr tensor_text with_rows(tensor_text text) {
-  text.contiguous_rows = true;
+  text.contiguous_rows = text.aligned_rows = true;
   return text;
 }
 

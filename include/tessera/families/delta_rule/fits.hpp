@@ -36,10 +36,9 @@ struct fits_of<delta_rule_config> {
           .distance = 1,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                return !goes_by_chunks(row) ||
-                       (wanted.plain &&
-                        (row.target == backend::cuda_sm90 ||
-                         (wanted.decay != delta_rule_decay::channel && !wanted.low_rank)));
+                return !goes_by_chunks(row) || (wanted.plain && !wanted.low_rank &&
+                                                (row.target == backend::cuda_sm90 ||
+                                                 wanted.decay != delta_rule_decay::channel));
               },
           .obstacle =
               [](const config&, const asked& wanted) {
