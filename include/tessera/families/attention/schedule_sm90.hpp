@@ -156,7 +156,7 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
 constexpr std::size_t part_bytes(const attention_config& config,
                                  const split_schedule& split) noexcept {
   const attention_config kernel = resolved(config);
-  const auto columns = static_cast<std::size_t>(sm90_columns(kernel.v_head_dim) + 8);
+  const auto columns = static_cast<std::size_t>(sm90_columns(kernel.v_head_dim)) + 8;
   return static_cast<std::size_t>(split.tiles > 0 ? split.pieces() : 0) *
          static_cast<std::size_t>(kernel.block_q) * columns * sizeof(float);
 }
