@@ -61,6 +61,9 @@ FAMILIES = [
                 ".features = base_features | attention_feature::soft_cap",
             "sm90_block_kv_fits_in_registers":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128, .block_kv = 96",
+            "sm90_pages_are_plain":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
+                ".features = base_features | attention_feature::mask, .keys = key_storage::paged",
             "sm90_writes_no_weights":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
                 ".features = base_features | attention_feature::weights",

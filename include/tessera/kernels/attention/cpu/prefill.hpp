@@ -45,8 +45,9 @@ void load_q(const query_rows<Kernel, Hooks>& queries, row_tile rows,
 
 /// Scores become logits, where anything is to be done about them.
 template <class Kernel, class Hooks>
-void apply_score_mod(const query_rows<Kernel, Hooks>& queries, row_tile rows,
-                     const key_columns& used, const prefill_scratch<Kernel>& scratch) {
+[[gnu::always_inline]] inline void apply_score_mod(const query_rows<Kernel, Hooks>& queries,
+                                                   row_tile rows, const key_columns& used,
+                                                   const prefill_scratch<Kernel>& scratch) {
   using mods = score_mod<Kernel, Hooks>;
   const bool hides = used.seen != prim::tile_visibility::full;
   // Whole registers may hold more columns than some row sees.
