@@ -63,7 +63,7 @@ FAMILIES = [
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128, .block_kv = 96",
             "sm90_pages_are_plain":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
-                ".features = base_features | attention_feature::mask, .keys = key_storage::paged",
+                ".keys = key_storage::paged, .features = base_features | attention_feature::mask",
             "sm90_writes_no_weights":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
                 ".features = base_features | attention_feature::weights",
