@@ -139,11 +139,12 @@ struct fits_of<attention_config> {
 };
 
 /// How rows of sm80 split keys over blocks depends on how many there are, unless they lie in pages
-/// and the length of a sequence alone is to decide.
+/// and the length of a sequence alone is to decide. Rows of sm90 share out the keys of the last
+/// tiles by how many there are, or do not.
 constexpr row_properties properties_of(const attention_config& config) noexcept {
-  if (config.target != backend::cuda_sm80) return {};
-  return {.batch_invariant =
-              are_paged(config.keys) ? batch_invariance::on_request : batch_invariance::none};
+  if (is_cpu(config.target)) return {};
+  const bool can_promise = config.target == backend::cuda_sm90 || are_paged(config.keys);
+  return {.batch_invariant = can_promise ? batch_invariance::on_request : batch_invariance::none};
 }
 
 /// True for rows that take head dims as they come: the last resort of a backend.

@@ -59,8 +59,6 @@ struct table_entry<attention_config> {
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
         row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
-      // The keys of the last tiles may be shared out, by how many there are.
-      row.properties.batch_invariant = batch_invariance::on_request;
       row.keep_batch_invariant = &split_by_length;
       return row;
     } else if constexpr (is_cuda(Kernel::config.target)) {

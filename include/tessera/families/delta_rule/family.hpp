@@ -43,14 +43,12 @@ struct delta_rule_family {
     delta_rule_config wanted{.target = target, .type = demand.type, .pass = demand.pass};
     if (!is_cuda(target)) return wanted;
     wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
-    const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk &&
-                         demand.aligned && demand.plain &&
-                         (highest == backend::cuda_sm90 ||
-                          (demand.decay != delta_rule_decay::channel && !demand.low_rank));
+    const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk;
     delta_rule_config chunks = wanted;
     chunks.target = highest;
     chunks.chunk = static_cast<int>(tokens_of_chunk);
-    return prompts && broken_rule(chunks) == delta_rule_rule::none ? chunks : wanted;
+    const bool legal = broken_rule(chunks) == delta_rule_rule::none;
+    return prompts && legal && runs(chunks, demand) ? chunks : wanted;
   }
 };
 

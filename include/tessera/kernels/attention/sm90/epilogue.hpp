@@ -83,10 +83,7 @@ class epilogue {
           own_sum > 0.0f ? (reference + headroom) * ln_2 : prim::minus_infinity, own_sum * smaller};
       const query_row at = query_of(args_, planned_.work, own_row);
       const prim::softmax_result result = finished(args_.call, at.head, state);
-      own_scale = result.scale * smaller;
-      if constexpr (Traits::drops || Traits::paged || Traits::codes_of_heads) {
-        own_scale *= value_scale_of_head<Traits>(args_, at.head);
-      }
+      own_scale = result.scale * smaller * value_scale_of_head<Traits>(args_, at.head);
       if (quarter < 2 && !own_wrong) report(args_.call, planned_.work, at, result);
     }
 #pragma unroll
