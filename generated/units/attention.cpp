@@ -279,7 +279,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "f27bc32288b04cdd";
-  if (kind == device_kind::cuda) return "903000c237297f66";
+  if (kind == device_kind::cuda) return "8c54a32c1f9ef3f8";
   return {};
 }
 

@@ -87,7 +87,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e73354ab092b1d70";
-  if (kind == device_kind::cuda) return "1c8d73b240ccdb27";
+  if (kind == device_kind::cuda) return "a81f071ad20ea408";
   return {};
 }
 

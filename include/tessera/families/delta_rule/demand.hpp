@@ -36,11 +36,10 @@ struct delta_rule_demand {
   delta_rule_decay decay = delta_rule_decay::none;
   bool packed = false;
   bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
-  /// Tokens are written as they are: no segments, no activation, and no more of a state is taken
-  /// away than there is (states that turn round cancel in the sums of a chunk).
+  /// Tokens are written as they are: no low-rank update, no segments, no activation, and no more of
+  /// a state is taken away than there is (states that turn round cancel in the sums of a chunk).
   bool plain = true;
-  bool low_rank = false;  ///< what some rows read of a state is written by others
-  std::uint8_t unused = 0;
+  std::uint16_t unused = 0;
   delta_rule_sizes sizes{};
   friend constexpr bool operator==(const delta_rule_demand&, const delta_rule_demand&) = default;
 };
@@ -76,7 +75,7 @@ constexpr delta_rule_demand demand_of(rwkv7_op op, const rwkv7_args& args, const
           .decay = delta_rule_decay::channel,
           .packed = args.cu_seqlens.present(),
           .aligned = !unaligned,
-          .low_rank = true,
+          .plain = false,
           .sizes = delta_rule_sizes_of(args.r, args.v, args.cu_seqlens)};
 }
 
@@ -161,11 +160,6 @@ inline constexpr std::array table{
                  .value = &value<&delta_rule_demand::plain>,
                  .words = words_of_flags,
                  .usual = 1},
-    demand_field{.name = "low_rank",
-                 .part = key_part::identity,
-                 .value = &value<&delta_rule_demand::low_rank>,
-                 .words = words_of_flags,
-                 .usual = 0},
     demand_field{"key_dim", key_part::identity, &size<&delta_rule_sizes::key_dim>},
     demand_field{"value_dim", key_part::identity, &size<&delta_rule_sizes::value_dim>},
     demand_field{"sequences", key_part::size, &size<&delta_rule_sizes::sequences>},

@@ -36,22 +36,17 @@ struct fits_of<delta_rule_config> {
           .distance = 1,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                return !goes_by_chunks(row) || (wanted.plain && !wanted.low_rank &&
-                                                (row.target == backend::cuda_sm90 ||
-                                                 wanted.decay != delta_rule_decay::channel));
+                return !goes_by_chunks(row) ||
+                       (wanted.plain && (row.target == backend::cuda_sm90 ||
+                                         wanted.decay != delta_rule_decay::channel));
               },
           .obstacle =
               [](const config&, const asked& wanted) {
-                if (!wanted.plain) {
-                  return std::string(
-                      "tokens are in segments, activated or with negative eigenvalues, the row has "
-                      "chunks for tokens as they are");
-                }
                 return std::string(
-                    wanted.low_rank
-                        ? "tokens are low-rank updates, the row has chunks for the delta rule alone"
-                        : "decays are those of channels, the row has chunks for decays of heads "
-                          "alone");
+                    wanted.plain
+                        ? "decays are those of channels, the row has chunks for decays of heads"
+                        : "tokens are low-rank updates, segments, activated or with negative "
+                          "eigenvalues, the row has chunks for tokens as they are");
               }},
       chunks_are_of_aligned_rows<config, asked>,
   };

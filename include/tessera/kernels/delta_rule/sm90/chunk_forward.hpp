@@ -45,10 +45,6 @@ __device__ __forceinline__ void begin_walk(walk_memory<Shape>& shared,
     shared.rows_k = ordered_rows::of(args.k, all, key_head);
     shared.rows_v = ordered_rows::of(args.v, all, head);
     shared.rows_g = ordered_rows::of(args.decay, all, head);
-    if constexpr (Shape::low_rank) {
-      shared.rows_read = ordered_rows::of(args.read, all, key_head);
-      shared.rows_write = ordered_rows::of(args.write, all, key_head);
-    }
     shared.rows_beta = ordered_rows::of(args.beta, all, head);
     shared.rows_out = ordered_rows::of(args.out, all, head);
     shared.ring.init(Shape::maker_threads, Shape::walker_threads);

@@ -69,10 +69,6 @@ class operand_maker {
   __device__ __forceinline__ void copy_keys(std::int64_t token) const {
     copy_key_rows(token, shared_.q, args_.q, shared_.rows_q);
     copy_key_rows(token, shared_.k, args_.k, shared_.rows_k);
-    if constexpr (Shape::low_rank) {
-      copy_key_rows(token, shared_.read, args_.read, shared_.rows_read);
-      copy_key_rows(token, shared_.write, args_.write, shared_.rows_write);
-    }
     prim::cuda::commit_copies();
   }
   __device__ __forceinline__ void copy_key_rows(std::int64_t token, unsigned char* to,
@@ -92,19 +88,16 @@ class operand_maker {
   __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
     const std::int64_t at = token + thread_;
     if (thread_ >= Shape::tokens || at >= all_.length) return;
-    if (!Shape::low_rank) {
-      beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
-    }
+    beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
     if (!args_.decay_has_channels && args_.decay.data != nullptr) {
       decay_ = prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at));
     }
   }
-  /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
+  /// Behind the last token beta is 0.
   __device__ __forceinline__ void put_gates(std::int64_t token) const {
     if (thread_ >= Shape::tokens) return;
     const bool is_token = token + thread_ < all_.length;
-    shared_.beta[thread_] =
-        Shape::low_rank ? 1.0f : (is_token ? beta_of<device_code>(args_, beta_) : 0.0f);
+    shared_.beta[thread_] = is_token ? beta_of<device_code>(args_, beta_) : 0.0f;
     if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
   }
   /// 1 over the lengths of the rows of q and k, a thread a row; without norms 1.
@@ -182,9 +175,6 @@ class operand_maker {
                            static_cast<std::uint32_t>(place % key_rows::chunks));
       prim::cuda::store_shared_16(prim::cuda::shared_address(item.held) + at, zeros);
       prim::cuda::store_shared_16(prim::cuda::shared_address(item.k) + at, zeros);
-      if constexpr (Shape::low_rank) {
-        prim::cuda::store_shared_16(prim::cuda::shared_address(item.own) + at, zeros);
-      }
     }
     if (thread_ >= poison && thread_ < Shape::tokens) shared_.beta[thread_] = 0.0f;
     prim::cuda::show_writes_to_async_units();

@@ -21,13 +21,12 @@ using sm80::device_code;
 using sm80::inverse_row;
 
 /// A warpgroup makes operands, two have 64 columns of states each.
-template <int Keys, bool LowRank>
+template <int Keys>
 struct walk_shape {
-  static constexpr bool low_rank = LowRank;
   static constexpr int tokens = 64;
   static constexpr int keys = Keys;
   static constexpr int columns = 128;
-  static constexpr int stages = Keys == 128 && LowRank ? 1 : 2;
+  static constexpr int stages = 2;
   static constexpr int maker_threads = 128;
   static constexpr int walker_threads = 256;
   static constexpr int threads = maker_threads + walker_threads;
@@ -35,16 +34,6 @@ struct walk_shape {
   using key_rows = panel_rows<Keys>;
   using value_rows = panel_rows<columns>;
   using weight_rows = panel_rows<tokens>;
-};
-
-/// What tokens write by themselves where they also write what they read: rows of k, and weights of
-/// queries with them.
-template <class Shape, bool LowRank>
-struct own_rows {};
-template <class Shape>
-struct own_rows<Shape, true> {
-  alignas(1024) unsigned char own[Shape::key_rows::bytes];
-  unsigned char own_weights[Shape::weight_rows::bytes];
 };
 
 struct item_tokens {
@@ -56,13 +45,13 @@ struct item_tokens {
 /// Tokens [first, end) of a chunk, rows of others are 0. The last item of a sequence has none: what
 /// is left to multiply its states by.
 template <class Shape>
-struct walk_item : own_rows<Shape, Shape::low_rank> {
+struct walk_item {
   alignas(1024) unsigned char q[Shape::key_rows::bytes];
-  unsigned char held[Shape::key_rows::bytes];  ///< what reads the state: -M beta k, or M read
-  unsigned char k[Shape::key_rows::bytes];     ///< what writes to it: k, or write
+  unsigned char held[Shape::key_rows::bytes];  ///< what reads the state: -M beta k
+  unsigned char k[Shape::key_rows::bytes];     ///< what writes to it
   unsigned char v[Shape::value_rows::bytes];
   unsigned char weights[Shape::weight_rows::bytes];  ///< P
-  unsigned char inverse[Shape::weight_rows::bytes];  ///< of values: M beta, or M (read k)
+  unsigned char inverse[Shape::weight_rows::bytes];  ///< of values: M beta
 };
 template <class Shape>
 struct alignas(16) item_facts {
@@ -70,18 +59,8 @@ struct alignas(16) item_facts {
   item_tokens tokens;
 };
 
-/// Rows as they come, of low-rank updates; answers on their way, for which an item is not kept.
-template <class Shape, bool LowRank>
-struct update_rows {};
 template <class Shape>
-struct update_rows<Shape, true> {
-  alignas(1024) unsigned char read[Shape::key_rows::bytes], write[Shape::key_rows::bytes];
-  unsigned char products[Shape::weight_rows::bytes];  ///< of rows that read with rows of k
-  unsigned char answers[Shape::value_rows::bytes];
-};
-
-template <class Shape>
-struct walk_memory : update_rows<Shape, Shape::low_rank> {
+struct walk_memory {
   walk_item<Shape> items[Shape::stages];
   unsigned char q[Shape::key_rows::bytes], k[Shape::key_rows::bytes];  ///< as they come
   alignas(16) sm80::solved_rows solved;
@@ -94,7 +73,7 @@ struct walk_memory : update_rows<Shape, Shape::low_rank> {
   int first_not_finite[Shape::columns];
   int cut, poison;
   prim::cuda::ring_barriers<Shape::stages> ring;
-  ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_read, rows_write, rows_out;
+  ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_out;
 };
 
 /// All threads that make operands come together.

@@ -27,8 +27,7 @@ class chunk_products {
     lane_ = static_cast<int>(threadIdx.x) % 32;
   }
 
-  /// M beta and P; of low-rank updates weights of queries with k and products of rows that read
-  /// with k, too.
+  /// M beta and P.
   __device__ __forceinline__ void make_weights() const {
     const auto put = [&](int row, int tile, const prim::cuda::accumulator& sums, float sign) {
       put_inverse(row, tile, sums, sign);
@@ -43,18 +42,7 @@ class chunk_products {
       store_scores(scores);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(sums);
-      store_weights(item_.weights, sums, 1);
-    }
-    if constexpr (Shape::low_rank) {
-      float sums[32];
-      begin_rows(sums, item_.q, item_.own);
-      prim::cuda::wait_products<0>();
-      prim::cuda::keep_in_place(sums);
-      store_weights(item_.own_weights, sums, 1);
-      begin_rows(sums, item_.held, item_.own);
-      prim::cuda::wait_products<0>();
-      prim::cuda::keep_in_place(sums);
-      store_weights(shared_.products, sums, 0);
+      store_weights(item_.weights, sums);
     }
     sm80::invert_diagonal(shared_.solved, warp_, put);
     wait();
@@ -63,18 +51,10 @@ class chunk_products {
     wait();
   }
 
-  /// -M beta times the rows of k that read, in their place. Of low-rank updates M times the rows
-  /// that read, and M times their products with k in the place of M.
+  /// -M beta times the rows of k that read, in their place.
   __device__ __forceinline__ void make_readers() const {
-    constexpr float sign = Shape::low_rank ? 1.0f : -1.0f;
     const std::uint64_t inverse = describe<weight_rows>(item_.inverse),
                         reads = describe<key_rows>(item_.held);
-    [[maybe_unused]] std::uint32_t own[16];
-    if constexpr (Shape::low_rank) {
-      float products[32];
-      multiply_across(products, inverse, describe<weight_rows>(shared_.products));
-      pack_weights(own, products, 0);
-    }
     float sums[Shape::keys / 2];
     multiply_across(sums, inverse, reads);
     wait_for_makers<Shape>();
@@ -82,10 +62,8 @@ class chunk_products {
 #pragma unroll
     for (int i = 0; i < Shape::keys / 4; ++i) {
       const int row = warp_ * 16 + lane_ / 4 + i % 2 * 8;
-      store_word<key_rows>(held, row, i / 2,
-                           words::pack(sign * sums[2 * i], sign * sums[2 * i + 1]));
+      store_word<key_rows>(held, row, i / 2, words::pack(-sums[2 * i], -sums[2 * i + 1]));
     }
-    if constexpr (Shape::low_rank) store_packed(item_.inverse, own);
   }
 
  private:
@@ -122,7 +100,7 @@ class chunk_products {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp_ * 16 + lane_ / 4 + half * 8;
-      const float beta = Shape::low_rank ? -1.0f : shared_.beta[row];
+      const float beta = shared_.beta[row];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (i / 2 > warp_) break;
@@ -134,32 +112,18 @@ class chunk_products {
       }
     }
   }
-  /// Weights of tokens below `row + more`, rounded; those of others are 0.
-  __device__ __forceinline__ void pack_weights(std::uint32_t (&packed)[16], const float (&sums)[32],
-                                               int more) const {
+  /// Weights of tokens up to the row's own, rounded; those of others are 0.
+  __device__ __forceinline__ void store_weights(unsigned char* to, const float (&sums)[32]) const {
+    const std::uint32_t weights = prim::cuda::shared_address(to);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const int row = warp_ * 16 + lane_ / 4 + i % 2 * 8, token = i / 2 * 8 + lane_ % 4 * 2;
       const float low = sums[2 * i], high = sums[2 * i + 1];
-      packed[i] =
-          words::pack(token < row + more ? low : 0.0f, token + 1 < row + more ? high : 0.0f);
+      store_word(weights, row, i / 2,
+                 words::pack(token <= row ? low : 0.0f, token < row ? high : 0.0f));
     }
   }
-  __device__ __forceinline__ void store_packed(unsigned char* to,
-                                               const std::uint32_t (&packed)[16]) const {
-    const std::uint32_t weights = prim::cuda::shared_address(to);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      store_word(weights, warp_ * 16 + lane_ / 4 + i % 2 * 8, i / 2, packed[i]);
-    }
-  }
-  __device__ __forceinline__ void store_weights(unsigned char* to, const float (&sums)[32],
-                                                int more) const {
-    std::uint32_t packed[16];
-    pack_weights(packed, sums, more);
-    store_packed(to, packed);
-  }
-  /// 16 rows and 8 columns of M beta, of low-rank updates of M.
+  /// 16 rows and 8 columns of M beta.
   __device__ __forceinline__ void put_inverse(int row, int tile,
                                               const prim::cuda::accumulator& sums,
                                               float sign) const {

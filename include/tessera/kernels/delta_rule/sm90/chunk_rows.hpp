@@ -26,7 +26,7 @@ class row_scaler {
   static constexpr int pairs = Shape::keys / 2;
   static constexpr int parts = Shape::maker_threads / pairs;
   static constexpr int own_tokens = Shape::tokens / parts;
-  static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
+  static constexpr int batch = 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
   using words = prim::cuda::half_words<Element>;
 
@@ -171,7 +171,6 @@ class row_scaler {
     }
     if (part_ == 0) put(factors, factor);
     float check = 0.0f;
-    float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
 #pragma unroll 1
     for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
       raw_words raw[batch];
@@ -181,16 +180,11 @@ class row_scaler {
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
         const int token = first + i;
-        if (Shape::low_rank && token == segment.first) {
-          earlier[0] = base_[0] - offset[0];
-          earlier[1] = base_[1] - offset[1];
-        }
         // Without a branch, so that the powers of several tokens are under way.
         const bool inside = token >= segment.first && token < segment.end;
         if (!inside) raw[i].sums = make_float2(offset[0], offset[1]);
-        const scaled_words all = scaled_of(raw[i], offset, earlier, check);
-        scaled[i] = {inside ? all.q : 0u, inside ? all.reads : 0u, inside ? all.writes : 0u,
-                     inside ? all.own : 0u};
+        const scaled_words all = scaled_of(raw[i], offset, check);
+        scaled[i] = {inside ? all.q : 0u, inside ? all.reads : 0u, inside ? all.writes : 0u};
       }
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
@@ -198,7 +192,6 @@ class row_scaler {
         word_at(item.q, at) = scaled[i].q;
         word_at(item.held, at) = scaled[i].reads;
         word_at(item.k, at) = scaled[i].writes;
-        if constexpr (Shape::low_rank) word_at(item.own, at) = scaled[i].own;
       }
     }
     if (check != check) find_poison(item);
@@ -270,67 +263,39 @@ class row_scaler {
   }
   /// Two channels of a token, rounded.
   struct scaled_words {
-    std::uint32_t q = 0, reads = 0, writes = 0, own = 0;
+    std::uint32_t q = 0, reads = 0, writes = 0;
   };
   /// Two channels of a token as they come, and what they decay by.
   struct raw_words {
-    std::uint32_t q, k, read, write;
+    std::uint32_t q, k;
     float2 sums;
     float scale_q, scale_k;
   };
   __device__ __forceinline__ raw_words raw_of(walk_item<Shape>& item, int token) const {
     const std::uint32_t at = place_of(token);
-    raw_words raw{.q = word_at(shared_.q, at),
-                  .k = word_at(shared_.k, at),
-                  .read = 0,
-                  .write = 0,
-                  .sums = sums_of(item, token),
-                  .scale_q = shared_.scale_q[token],
-                  .scale_k = shared_.scale_k[token]};
-    if constexpr (Shape::low_rank) {
-      raw.read = word_at(shared_.read, at);
-      raw.write = word_at(shared_.write, at);
-    }
-    return raw;
+    return {.q = word_at(shared_.q, at),
+            .k = word_at(shared_.k, at),
+            .sums = sums_of(item, token),
+            .scale_q = shared_.scale_q[token],
+            .scale_k = shared_.scale_k[token]};
   }
-  /// `earlier` is the sum up to the token before, then up to this one, both less `offset`.
-  __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw, const float (&offset)[2],
-                                                    float (&earlier)[2], float& check) const {
+  static __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw,
+                                                           const float (&offset)[2], float& check) {
     const float sums[2] = {raw.sums.x - offset[0], raw.sums.y - offset[1]};
-    float front[2], back[2], x[3][2];
-    float q[2], k[2];
+    float q[2], k[2], reads[2], writes[2];
     unpack(raw.q, raw.scale_q, q);
     unpack(raw.k, raw.scale_k, k);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      front[j] = prim::cuda::exp2_fast(sums[j]);
-      back[j] = prim::cuda::exp2_fast(-sums[j]);
-      q[j] *= front[j];
-    }
-    if constexpr (Shape::low_rank) {
-      float read[2], write[2];
-      unpack(raw.read, 1.0f, read);
-      unpack(raw.write, 1.0f, write);
-      const bool multiplies = args_.update == delta_rule_update::multiplicative;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        x[0][j] = (multiplies ? -read[j] : read[j]) * prim::cuda::exp2_fast(earlier[j]);
-        x[1][j] = (multiplies ? read[j] * write[j] : write[j]) * back[j];
-        x[2][j] = k[j] * back[j];
-        check = fmaf(x[2][j], 0.0f, check);
-        earlier[j] = sums[j];
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        x[0][j] = k[j] * front[j];
-        x[1][j] = k[j] * back[j];
-      }
+      const float front = prim::cuda::exp2_fast(sums[j]);
+      q[j] *= front;
+      reads[j] = k[j] * front;
+      writes[j] = k[j] * prim::cuda::exp2_fast(-sums[j]);
     }
 #pragma unroll
-    for (int j = 0; j < 2; ++j) check = fmaf(x[0][j], 0.0f, fmaf(x[1][j], 0.0f, check));
-    return {words::pack(q[0], q[1]), words::pack(x[0][0], x[0][1]), words::pack(x[1][0], x[1][1]),
-            Shape::low_rank ? words::pack(x[2][0], x[2][1]) : 0u};
+    for (int j = 0; j < 2; ++j) check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, check));
+    return {words::pack(q[0], q[1]), words::pack(reads[0], reads[1]),
+            words::pack(writes[0], writes[1])};
   }
   static __device__ __forceinline__ void unpack(std::uint32_t word, float factor, float (&x)[2]) {
     x[0] = words::unpack(static_cast<std::uint16_t>(word)) * factor;
@@ -341,12 +306,8 @@ class row_scaler {
     for (int i = 0; i < own_tokens; ++i) {
       const int token = part_ * own_tokens + i;
       const std::uint32_t at = place_of(token);
-      bool any = prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
-                 prim::cuda::any_not_finite<Element>(word_at(item.k, at));
-      if constexpr (Shape::low_rank) {
-        any = any || prim::cuda::any_not_finite<Element>(word_at(item.own, at));
-      }
-      if (any) {
+      if (prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
+          prim::cuda::any_not_finite<Element>(word_at(item.k, at))) {
         atomicMin(&shared_.poison, token);
         return;
       }

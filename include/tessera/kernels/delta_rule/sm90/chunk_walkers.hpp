@@ -106,13 +106,8 @@ class state_walker {
       walk_item<Shape>& item = shared_.items[ring.stage()];
       float answers[32];
       take_item(state, item, tokens, answers);
-      if constexpr (Shape::low_rank) {
-        ring.release(barriers);
-        store(shared_.answers, tokens, answers);
-      } else {
-        store(item.v, tokens, answers);
-        ring.release(barriers);
-      }
+      store(item.v, tokens, answers);
+      ring.release(barriers);
     }
   }
 
@@ -153,7 +148,6 @@ class state_walker {
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(answers);
     prim::cuda::keep_in_place(state);
-    if constexpr (Shape::low_rank) add_own(state, item, tokens.end, answers);
     finite = finite && tokens.poison >= Shape::tokens;
     if (!finite) mark_not_finite(state, answers, tokens.poison);
   }
@@ -197,27 +191,6 @@ class state_walker {
     prim::cuda::commit_products();
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(written);
-  }
-
-  /// What values add by themselves to state and answers.
-  __device__ __forceinline__ void add_own(float (&state)[Shape::keys / 2],
-                                          const walk_item<Shape>& item, int end,
-                                          float (&answers)[32]) const {
-    const std::uint64_t own = describe<key_rows>(item.own),
-                        weights = describe<weight_rows>(item.own_weights);
-    prim::cuda::warpgroup_a values[steps];
-    load_values(item, end, values);
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      rows_product(answers, values[i], weight_rows::along(weights, i), true);
-      prim::cuda::warpgroup_product<Element, Shape::keys>::sums_of(state, values[i],
-                                                                   key_rows::across(own, i));
-    }
-    prim::cuda::commit_products();
-    prim::cuda::wait_products<0>();
-    prim::cuda::keep_in_place(answers);
-    prim::cuda::keep_in_place(state);
   }
 
   /// Values of the warp's columns, transposed; whether all of the tokens before `end` are finite.

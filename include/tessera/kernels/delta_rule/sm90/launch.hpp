@@ -22,24 +22,16 @@
 
 namespace tessera::kernels::delta_rule::sm90 {
 
-/// All kernels of a row.
+/// The kernel of a row.
 template <class Kernel>
 struct row_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using element = element_t<Kernel::config.type>;
-  template <bool LowRank>
-  using shape = walk_shape<resolved(Kernel::config).key_dim, LowRank>;
-  template <bool LowRank>
-  static constexpr int shared_bytes = static_cast<int>(sizeof(walk_memory<shape<LowRank>>));
+  using shape = walk_shape<resolved(Kernel::config).key_dim>;
+  static constexpr int shared_bytes = static_cast<int>(sizeof(walk_memory<shape>));
+  static constexpr auto kernel = &chunk_through<element, shape>;
 
-  template <bool LowRank>
-  static auto of_update() {
-    return &chunk_through<element, shape<LowRank>>;
-  }
-  static auto entries() {
-    return std::array{cuda::entry_of(of_update<false>(), shared_bytes<false>),
-                      cuda::entry_of(of_update<true>(), shared_bytes<true>)};
-  }
+  static auto entries() { return std::array{cuda::entry_of(kernel, shared_bytes)}; }
 };
 
 /// Bytes of device memory that `launch` needs.
@@ -55,27 +47,19 @@ status prepare() {
   return cuda::prepare<row_kernels<Kernel>>();
 }
 
-template <class Kernel, bool LowRank>
-cudaError_t launch_update(const delta_rule_kernel_args& args, cudaStream_t stream) {
-  using kernels_of = row_kernels<Kernel>;
-  using shape = typename kernels_of::template shape<LowRank>;
-  const std::int64_t tiles = (args.value_dim + shape::columns - 1) / shape::columns;
-  const std::int64_t blocks = sequences_with_rest(args) * args.value_heads * tiles;
-  if (blocks <= 0) return cudaSuccess;
-  return prim::cuda::launch_kernel(kernels_of::template of_update<LowRank>(), cuda::grid_of(blocks),
-                                   shape::threads, kernels_of::template shared_bytes<LowRank>,
-                                   stream, false, args, static_cast<int>(tiles));
-}
-
 /// Runs the row's kernel on `context.stream` of the current device; returns before the work is
 /// done. Can be captured in a graph once the device is ready (see `prepare`).
 template <class Kernel>
 status launch(const delta_rule_kernel_args& args, const launch_context& context) {
-  if (status done = cuda::ready<row_kernels<Kernel>>(context, 0); !done) return done;
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  return cuda::launched(args.update == delta_rule_update::delta
-                            ? launch_update<Kernel, false>(args, stream)
-                            : launch_update<Kernel, true>(args, stream));
+  using of_row = row_kernels<Kernel>;
+  using shape = typename of_row::shape;
+  if (status done = cuda::ready<of_row>(context, 0); !done) return done;
+  const std::int64_t tiles = (args.value_dim + shape::columns - 1) / shape::columns;
+  const std::int64_t blocks = sequences_with_rest(args) * args.value_heads * tiles;
+  if (blocks <= 0) return {};
+  return cuda::launched(prim::cuda::launch_kernel(
+      of_row::kernel, cuda::grid_of(blocks), shape::threads, of_row::shared_bytes,
+      static_cast<cudaStream_t>(context.stream), false, args, static_cast<int>(tiles)));
 }
 
 }  // namespace tessera::kernels::delta_rule::sm90
