@@ -50,7 +50,7 @@ struct fits_of<grouped_matmul_config> {
           .holds =
               [](const config& row, const asked& wanted) noexcept {
                 // Rows of 8 bits have a kernel for what the copy unit cannot address.
-                return wanted.aligned || row.target != backend::cuda_sm90 || size_of(row.type) == 1;
+                return wanted.aligned || row.target != backend::cuda_sm90 || is_8_bits(row.type);
               },
           .obstacle = [](const config&, const asked&) -> std::string {
             return "lhs, rhs, d_out: not every row starts at a multiple of 16 bytes, which the row "

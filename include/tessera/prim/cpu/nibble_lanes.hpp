@@ -30,6 +30,12 @@ struct nibble_scale {
   float zero = 0;
   bool biased = false;
 };
+/// Entries of a table as weights.
+template <class Vec>
+TESSERA_INLINE typename Vec::reg scaled_entries(typename Vec::reg entries, const nibble_scale& by) {
+  const auto s = Vec::broadcast(by.scale), z = Vec::broadcast(by.zero);
+  return by.biased ? Vec::fma(entries, s, z) : Vec::mul(Vec::sub(entries, z), s);
+}
 
 template <class Isa>
 struct nibble_lanes {
@@ -43,7 +49,7 @@ struct nibble_lanes {
   static TESSERA_INLINE table table_of(const float* entries, const nibble_scale& by) {
     table to;
     for (int i = 0; i < 16; i += vec::width) {
-      vec::store(to.at + i, scaled(vec::load(entries + i), by));
+      vec::store(to.at + i, scaled_entries<vec>(vec::load(entries + i), by));
     }
     return to;
   }
@@ -63,11 +69,6 @@ struct nibble_lanes {
                                      reg& odd) {
     look_up(all, all, codes, even, odd);
   }
-
-  static TESSERA_INLINE reg scaled(reg entries, const nibble_scale& by) {
-    const reg s = vec::broadcast(by.scale), z = vec::broadcast(by.zero);
-    return by.biased ? vec::fma(entries, s, z) : vec::mul(vec::sub(entries, z), s);
-  }
 };
 
 #if defined(__AVX2__)
@@ -81,10 +82,8 @@ struct nibble_lanes<isa::avx2> {
     reg low, high;
   };
   static TESSERA_INLINE table table_of(const float* entries, const nibble_scale& by) {
-    const reg s = vec::broadcast(by.scale), z = vec::broadcast(by.zero);
-    const reg low = vec::load(entries), high = vec::load(entries + 8);
-    if (by.biased) return {vec::fma(low, s, z), vec::fma(high, s, z)};
-    return {vec::mul(vec::sub(low, z), s), vec::mul(vec::sub(high, z), s)};
+    return {scaled_entries<vec>(vec::load(entries), by),
+            scaled_entries<vec>(vec::load(entries + 8), by)};
   }
   static TESSERA_INLINE void look_up(const table& all, const std::byte* codes, reg& even,
                                      reg& odd) {
@@ -122,8 +121,7 @@ struct nibble_lanes<isa::avx512> {
     reg all;
   };
   static TESSERA_INLINE table table_of(const float* entries, const nibble_scale& by) {
-    const reg s = vec::broadcast(by.scale), z = vec::broadcast(by.zero), own = vec::load(entries);
-    return {by.biased ? vec::fma(own, s, z) : vec::mul(vec::sub(own, z), s)};
+    return {scaled_entries<vec>(vec::load(entries), by)};
   }
   static TESSERA_INLINE void look_up(const table& of, const std::byte* codes, reg& even, reg& odd) {
     const __m512i bytes = load_bytes(codes);
