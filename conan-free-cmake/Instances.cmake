@@ -51,6 +51,7 @@ function(tessera_seal objects result)
   add_custom_command(OUTPUT ${sealed}
     COMMAND ${TESSERA_LD} -r --force-group-allocation -o ${sealed}.joined $<TARGET_OBJECTS:${objects}>
     COMMAND ${TESSERA_OBJCOPY} --wildcard
+      "--keep-global-symbol=_ZN7tessera7kernels16cpu_entry_points*"
       "--keep-global-symbol=_ZN7tessera*6launchINS_4rows*"
       "--keep-global-symbol=_ZN7tessera*15workspace_bytesINS_4rows*"
       ${sealed}.joined ${sealed}

@@ -64,8 +64,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "51657c0c98e2f95c";
-  if (kind == device_kind::cuda) return "a79f2dfc1246a753";
+  if (kind == device_kind::cpu) return "ed83093e125723ae";
+  if (kind == device_kind::cuda) return "72990bac9b35a298";
   return {};
 }
 

@@ -17,8 +17,7 @@ WIDEST = ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq", 
 # order of their rows' names.
 FAMILIES = [
     {
-        "folder": "attention", "config": "attention_config", "rule": "attention_rule",
-        "launch": "attention", "arguments": "attention_kernel_args",
+        "name": "attention", "has_entry_functions": True,
         "legal": ".head_dim = 64",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
@@ -80,8 +79,7 @@ FAMILIES = [
         "sorted": (".head_dim = 128", ".head_dim = 64"),
     },
     {
-        "folder": "mean_pooling", "config": "mean_pooling_config", "rule": "mean_pooling_rule",
-        "launch": "mean_pooling", "arguments": "mean_pooling_kernel_args",
+        "name": "mean_pooling",
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
@@ -99,9 +97,7 @@ FAMILIES = [
         "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
     },
     {
-        "folder": "attention_backward", "config": "attention_backward_config",
-        "rule": "attention_backward_rule", "launch": "attention_backward",
-        "arguments": "attention_backward_kernel_args",
+        "name": "attention_backward", "has_entry_functions": True,
         "legal": ".head_dim = 64",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
@@ -123,8 +119,7 @@ FAMILIES = [
         "sorted": (".head_dim = 128", ".head_dim = 64"),
     },
     {
-        "folder": "kv_cache", "config": "kv_cache_config", "rule": "kv_cache_rule",
-        "launch": "kv_cache", "arguments": "kv_cache_kernel_args",
+        "name": "kv_cache",
         "legal": ".pass = kv_cache_pass::copy",
         "broken": {"cuda_rows_are_sm80": ".target = backend::cuda_sm90"},
         "in_table": {
@@ -134,8 +129,7 @@ FAMILIES = [
         "sorted": (".pass = kv_cache_pass::append", ".pass = kv_cache_pass::copy"),
     },
     {
-        "folder": "chunked_scan", "config": "chunked_scan_config", "rule": "chunked_scan_rule",
-        "launch": "chunked_scan", "arguments": "chunked_scan_kernel_args",
+        "name": "chunked_scan",
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
@@ -153,8 +147,7 @@ FAMILIES = [
         "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
     },
     {
-        "folder": "delta_rule", "config": "delta_rule_config", "rule": "delta_rule_rule",
-        "launch": "delta_rule", "arguments": "delta_rule_kernel_args",
+        "name": "delta_rule",
         "legal": ".type = dtype::bf16",
         "broken": {
             "sm90_rows_have_chunks": ".target = backend::cuda_sm90",
@@ -173,9 +166,7 @@ FAMILIES = [
         "sorted": (".type = dtype::bf16", ".type = dtype::f16"),
     },
     {
-        "folder": "selective_scan", "config": "selective_scan_config",
-        "rule": "selective_scan_rule", "launch": "selective_scan",
-        "arguments": "selective_scan_kernel_args",
+        "name": "selective_scan",
         "legal": ".recurrence = scan_recurrence::rwkv4",
         "broken": {"cuda_rows_are_sm80": ".target = backend::cuda_sm90"},
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
@@ -183,9 +174,7 @@ FAMILIES = [
                    ".recurrence = scan_recurrence::state_space_v1"),
     },
     {
-        "folder": "latent_attention", "config": "latent_attention_config",
-        "rule": "latent_attention_rule", "launch": "latent_attention",
-        "arguments": "latent_attention_kernel_args",
+        "name": "latent_attention",
         "legal": ".form = latent_form::absorbed",
         "broken": {
             "sm90_rows_are_of_wgmma": ".target = backend::cuda_sm90",
@@ -197,8 +186,7 @@ FAMILIES = [
         "sorted": (".form = latent_form::absorbed", ".form = latent_form::expanded"),
     },
     {
-        "folder": "quantized", "config": "quantized_config", "rule": "quantized_rule",
-        "launch": "quantized", "arguments": "quantized_kernel_args",
+        "name": "quantized",
         "legal": ".pass = quantized_pass::dequantize",
         "broken": {
             "sm90_rows_multiply_16_bits": ".target = backend::cuda_sm90",
@@ -210,9 +198,7 @@ FAMILIES = [
         "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
     },
     {
-        "folder": "sparse_attention", "config": "sparse_attention_config",
-        "rule": "sparse_attention_rule", "launch": "sparse_attention",
-        "arguments": "sparse_attention_kernel_args",
+        "name": "sparse_attention",
         "legal": ".pattern = sparse_pattern::blocksparse",
         "broken": {
             "sm90_rows_are_blocksparse_forward": ".target = backend::cuda_sm90",
@@ -229,9 +215,7 @@ FAMILIES = [
                    ".pattern = sparse_pattern::native_sparse"),
     },
     {
-        "folder": "grouped_matmul", "config": "grouped_matmul_config",
-        "rule": "grouped_matmul_rule", "launch": "grouped_matmul",
-        "arguments": "grouped_matmul_kernel_args",
+        "name": "grouped_matmul",
         "legal": ".block_m = 32",
         "broken": {
             "cuda_type_is_multiplied": ".target = backend::cuda_sm80, .type = dtype::i32",
@@ -248,8 +232,7 @@ FAMILIES = [
         "sorted": (".block_m = 32", ".block_m = 64"),
     },
     {
-        "folder": "losses", "config": "losses_config", "rule": "losses_rule", "launch": "losses",
-        "arguments": "losses_kernel_args",
+        "name": "losses",
         "legal": ".loss = loss_kind::kl_divergence",
         "broken": {
             "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
@@ -268,28 +251,24 @@ FAMILIES = [
 
 def texts_of(family):
     """A launch, a table row and a table of two rows, with braces for configs."""
-    row = "struct {} {{{{ static constexpr tessera::{} config{{{{{}}}}}; }}}};\n"
-    kernels = "#include <tessera/kernels/{folder}/cpu/launch.hpp>\nusing namespace tessera;\n"
-    table = ("#include <tessera/families/{folder}/reflect.hpp>\n"
-             "#include <tessera/families/{folder}/row.hpp>\n"
-             "#include <tessera/families/{folder}/rules.hpp>\n"
+    name = family["name"]
+    row = f"struct {{}} {{{{{{{{ static constexpr tessera::{name}_config config{{{{{{{{{{}}}}}}}}}}; }}}}}}}};\n"
+    kernels = f"#include <tessera/kernels/{name}/cpu/launch.hpp>\nusing namespace tessera;\n"
+    table = (f"#include <tessera/families/{name}/reflect.hpp>\n"
+             f"#include <tessera/families/{name}/row.hpp>\n"
+             f"#include <tessera/families/{name}/rules.hpp>\n"
              "#include <tessera/spec/table.hpp>\nusing namespace tessera;\n")
-    launch = (kernels + row.format("row_on_trial", family["config"], "{}") +
-              "template status tessera::kernels::{launch}::cpu::launch<row_on_trial>(const {arguments}&, "
-              "const launch_context&);\n")
-    trial = (table + row.format("row_on_trial", family["config"], "{}") +
+    entry_points = (
+        f"template status kernels::{name}::cpu::launch<row_on_trial>(const {name}_kernel_args&, "
+        "const launch_context&);\n" if "has_entry_functions" in family else
+        f"template struct kernels::cpu_entry_points<kernels::{name}::cpu::launcher<row_on_trial>>;\n")
+    launch = kernels + row.format("row_on_trial", "{}") + f"namespace tessera {{{{\n{entry_points}}}}}\n"
+    trial = (table + row.format("row_on_trial", "{}") +
              "template struct tessera::table_row<row_on_trial, 0, 0>;\n")
-    two = (table + row.format("first_row", family["config"], "{}") +
-           row.format("second_row", family["config"], "{}") +
+    two = (table + row.format("first_row", "{}") + row.format("second_row", "{}") +
            "constexpr auto rows = row_table<table_row<first_row, 0, 0>, "
            "table_row<second_row, 0, 0>>::checked();\n")
-
-    def named(text):
-        for key in ("folder", "launch", "arguments"):
-            text = text.replace("{" + key + "}", family[key])
-        return text
-
-    return named(launch), named(trial), named(two)
+    return launch, trial, two
 
 
 def compile_text(text, compiler, flags):
@@ -322,12 +301,12 @@ def main():
     count = 0
     for family in FAMILIES:
         launch, table, two = texts_of(family)
-        header = (ROOT / f"include/tessera/families/{family['folder']}/rules.hpp").read_text()
-        rules = re.search(rf"enum class {family['rule']}[^{{]*{{([^}}]*)}}", header).group(1)
+        header = (ROOT / f"include/tessera/families/{family['name']}/rules.hpp").read_text()
+        rules = re.search(rf"enum class {family['name']}_rule[^{{]*{{([^}}]*)}}", header).group(1)
         rules = {name.strip() for name in rules.split(",") if name.strip()} - {"none"}
         count += len(rules)
         for rule in sorted(rules - family["broken"].keys() - family["in_table"].keys()):
-            faults.append(f"{family['folder']}: rule {rule} has no row here that breaks it")
+            faults.append(f"{family['name']}: rule {rule} has no row here that breaks it")
 
         must_compile("a legal row", launch.format(family["legal"]))
         for rule, config in family["broken"].items():

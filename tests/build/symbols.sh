@@ -13,7 +13,7 @@ while IFS= read -r line; do
   echo "$line: a global symbol beside the launchers"
   faults=1
 done < <(nm -A --defined-only --extern-only "$library" | grep '_units_' |
-  grep -Ev ' [TW] _ZN7tessera7kernels[0-9]+[a-z_]+3cpu(6launch|15workspace_bytes)INS_4rows' || true)
+  grep -Ev ' [TW] _ZN7tessera7kernels(16cpu_entry_points|[0-9]+[a-z_]+3cpu(6launch|15workspace_bytes)INS_4rows)' || true)
 
 if [[ ${2:-} == --initialisers ]]; then
   while IFS= read -r line; do

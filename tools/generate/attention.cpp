@@ -34,6 +34,8 @@ struct attention_description {
   static constexpr std::string_view host_family = "attention_of_build";
   static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
 
+  static constexpr bool entry_functions = true;
+
   static std::vector<attention_axes> blocks() {
     std::vector<attention_axes> all = cpu_attention_axes();
     std::ranges::copy(cuda_attention_axes(), std::back_inserter(all));

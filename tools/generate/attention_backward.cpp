@@ -21,6 +21,8 @@ struct attention_backward_description {
   using runtime_family = tessera::attention_backward_family;
   using problems = std::tuple<attention_backward_problem>;
 
+  static constexpr bool entry_functions = true;
+
   static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }
   static constexpr std::tuple axes{
       axis{"targets", &attention_backward_axes::targets, &attention_backward_config::target},

@@ -11,7 +11,8 @@
 // | axes | a tuple of `axis`: which values a block crosses, outermost first |
 // | unit_of(config) | rows with the same text share a translation unit |
 // | text_of(value) | optional: members of the config as C++ that are no numbers or enumerators |
-// | more_entry_points(config) | optional: further templates of its room; row.hpp by hand |
+// | entry_functions | optional, true: its rooms have functions instead of launchers |
+// | more_entry_points(config) | optional: further functions of these; row.hpp by hand |
 #pragma once
 
 #include <algorithm>
@@ -95,6 +96,14 @@ std::string product_text(const Block& block) {
   return text.empty() ? "1 combination" : text;
 }
 
+/// Whether rows have entry points that the rooms of the family write as functions, for launches
+/// with more to say than a launcher (spec/instance.hpp).
+template <class Described>
+constexpr bool has_entry_functions() {
+  if constexpr (requires { Described::entry_functions; }) return Described::entry_functions;
+  return false;
+}
+
 /// Lines of the unit of a row: its entry points in the family's kernel room.
 template <class Described>
 std::vector<std::string> instantiations_of(const typename Described::config_type& config,
@@ -103,6 +112,11 @@ std::vector<std::string> instantiations_of(const typename Described::config_type
   const std::string_view room = config.target == backend::cuda_sm90 ? "sm90"
                                 : is_cuda(config.target)            ? "sm80"
                                                                     : "cpu";
+  if (!has_entry_functions<Described>()) {
+    return {fmt::format(
+        "template struct kernels::{}_entry_points<kernels::{}::{}::launcher<rows::{}>>;",
+        is_cuda(config.target) ? "cuda" : "cpu", family, room, type)};
+  }
   std::vector<std::string> lines;
   const auto add = [&](std::string_view returned, std::string_view function,
                        std::string_view parameters) {
@@ -286,6 +300,7 @@ family described_family() {
     family.runtime_header = Described::host_header;
   }
   family.problems = types_of(static_cast<const typename Described::problems*>(nullptr));
+  family.has_entry_functions = has_entry_functions<Described>();
   family.has_own_row_header = requires(typename Described::config_type config) {
     Described::more_entry_points(config);
   };

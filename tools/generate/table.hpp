@@ -96,6 +96,8 @@ struct family {
   std::string config_members;  ///< its members in order
   /// Declares what spec/fits.hpp needs to say which problems a row runs.
   std::string fits_header;
+  /// Its rooms of kernels write entry points as functions; of others they follow from launchers.
+  bool has_entry_functions = false;
   /// Its row.hpp is written by hand: rows have more than the usual entry points.
   bool has_own_row_header = false;
   /// What declares its functions: tessera/api/<header>.hpp.

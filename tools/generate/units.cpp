@@ -224,27 +224,47 @@ std::vector<kernel_room> rooms_of(const family& family) {
   return rooms;
 }
 
-/// How rows of a family become instances, without a kernel header.
-std::string row_header(const family& family) {
-  std::string entry_points, branches;
-  for (const kernel_room& room : rooms_of(family)) {
-    entry_points += fmt::format(R"(namespace {1} {{  // defined in kernels/{0}/{1}/launch.hpp
-template <class Kernel>
+/// What a room of kernels has, declared.
+std::string declarations_of(const family& family, const kernel_room& room) {
+  std::string text = fmt::format("namespace {1} {{  // defined in kernels/{0}/{1}/launch.hpp\n",
+                                 family.name, room.name);
+  if (family.has_entry_functions) {
+    text += fmt::format(R"(template <class Kernel>
 std::size_t workspace_bytes(const {0}_kernel_args& args, int workers);
 template <class Kernel>
 status launch(const {0}_kernel_args& args, const launch_context& context);
 )",
-                                family.name, room.name);
-    if (room.on_gpu) entry_points += "template <class Kernel>\nstatus prepare();\n";
-    entry_points += fmt::format("}}  // namespace {}\n", room.name);
-    branches += fmt::format(R"({4} constexpr ({0}) {{
+                        family.name);
+    if (room.on_gpu) text += "template <class Kernel>\nstatus prepare();\n";
+  } else {
+    text += "template <class Kernel>\nstruct launcher;\n";
+  }
+  return text + fmt::format("}}  // namespace {}\n", room.name);
+}
+
+/// The type of the entry points of a row in a room, which is called `room`.
+std::string entry_points_of(const family& family, const kernel_room& room) {
+  if (!family.has_entry_functions) {
+    return fmt::format("kernels::{}_entry_points<room::launcher<Kernel>>",
+                       room.on_gpu ? "cuda" : "cpu");
+  }
+  return fmt::format(
+      "kernels::entry_functions<&room::workspace_bytes<Kernel>, &room::launch<Kernel>{}>",
+      room.on_gpu ? ", &room::prepare<Kernel>" : "");
+}
+
+/// How rows of a family become instances, without a kernel header.
+std::string row_header(const family& family) {
+  std::string declarations, branches;
+  for (const kernel_room& room : rooms_of(family)) {
+    declarations += declarations_of(family, room);
+    branches += fmt::format(R"({3} constexpr ({0}) {{
       namespace room = kernels::{1}::{2};
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "{1}", name, resolved_config<Kernel>{3});
+      using entry_points = {4};
+      return instance_of<entry_points>("{1}", name, resolved_config<Kernel>);
     }})",
                             room.condition, family.name, room.name,
-                            room.on_gpu ? ", &room::prepare<Kernel>" : "",
-                            branches.empty() ? "if" : " else if");
+                            branches.empty() ? "if" : " else if", entry_points_of(family, room));
   }
   return banner("//", "how rows of a family become instances.") +
          fmt::format(R"(#pragma once
@@ -272,7 +292,7 @@ struct table_entry<{2}> {{
 
 }}  // namespace tessera
 )",
-                     family.name, entry_points, family.config_type, branches);
+                     family.name, declarations, family.config_type, branches);
 }
 
 /// The families that the build has rows for; a program that calls none of the others does not link

@@ -8,6 +8,5 @@ struct kv_cache_cpu_avx2_append {
 };
 }  // namespace rows
 
-template std::size_t kernels::kv_cache::cpu::workspace_bytes<rows::kv_cache_cpu_avx2_append>(const kv_cache_kernel_args&, int);
-template status kernels::kv_cache::cpu::launch<rows::kv_cache_cpu_avx2_append>(const kv_cache_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::kv_cache::cpu::launcher<rows::kv_cache_cpu_avx2_append>>;
 }  // namespace tessera

@@ -20,14 +20,9 @@ struct mean_pooling_cpu_avx2_f32_forward_s8 {
 };
 }  // namespace rows
 
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_avx2_f32_backward_cached>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_avx2_f32_backward_cached>(const mean_pooling_kernel_args&, const launch_context&);
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_avx2_f32_backward_streaming>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_avx2_f32_backward_streaming>(const mean_pooling_kernel_args&, const launch_context&);
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_avx2_f32_forward_s2>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_avx2_f32_forward_s2>(const mean_pooling_kernel_args&, const launch_context&);
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_avx2_f32_forward_s4>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_avx2_f32_forward_s4>(const mean_pooling_kernel_args&, const launch_context&);
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_avx2_f32_forward_s8>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_avx2_f32_forward_s8>(const mean_pooling_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_avx2_f32_backward_cached>>;
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_avx2_f32_backward_streaming>>;
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_avx2_f32_forward_s2>>;
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_avx2_f32_forward_s4>>;
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_avx2_f32_forward_s8>>;
 }  // namespace tessera

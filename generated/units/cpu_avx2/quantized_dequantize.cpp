@@ -8,6 +8,5 @@ struct quantized_cpu_avx2_dequantize {
 };
 }  // namespace rows
 
-template std::size_t kernels::quantized::cpu::workspace_bytes<rows::quantized_cpu_avx2_dequantize>(const quantized_kernel_args&, int);
-template status kernels::quantized::cpu::launch<rows::quantized_cpu_avx2_dequantize>(const quantized_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::quantized::cpu::launcher<rows::quantized_cpu_avx2_dequantize>>;
 }  // namespace tessera

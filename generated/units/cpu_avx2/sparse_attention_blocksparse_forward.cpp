@@ -8,6 +8,5 @@ struct sparse_attention_cpu_avx2_blocksparse_forward {
 };
 }  // namespace rows
 
-template std::size_t kernels::sparse_attention::cpu::workspace_bytes<rows::sparse_attention_cpu_avx2_blocksparse_forward>(const sparse_attention_kernel_args&, int);
-template status kernels::sparse_attention::cpu::launch<rows::sparse_attention_cpu_avx2_blocksparse_forward>(const sparse_attention_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::sparse_attention::cpu::launcher<rows::sparse_attention_cpu_avx2_blocksparse_forward>>;
 }  // namespace tessera

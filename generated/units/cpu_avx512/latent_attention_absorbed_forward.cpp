@@ -8,6 +8,5 @@ struct latent_attention_cpu_avx512_absorbed_forward {
 };
 }  // namespace rows
 
-template std::size_t kernels::latent_attention::cpu::workspace_bytes<rows::latent_attention_cpu_avx512_absorbed_forward>(const latent_attention_kernel_args&, int);
-template status kernels::latent_attention::cpu::launch<rows::latent_attention_cpu_avx512_absorbed_forward>(const latent_attention_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::latent_attention::cpu::launcher<rows::latent_attention_cpu_avx512_absorbed_forward>>;
 }  // namespace tessera

@@ -8,6 +8,5 @@ struct losses_cpu_avx512_cross_entropy_forward {
 };
 }  // namespace rows
 
-template std::size_t kernels::losses::cpu::workspace_bytes<rows::losses_cpu_avx512_cross_entropy_forward>(const losses_kernel_args&, int);
-template status kernels::losses::cpu::launch<rows::losses_cpu_avx512_cross_entropy_forward>(const losses_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::losses::cpu::launcher<rows::losses_cpu_avx512_cross_entropy_forward>>;
 }  // namespace tessera

@@ -8,6 +8,5 @@ struct selective_scan_cpu_avx512_rwkv4_forward {
 };
 }  // namespace rows
 
-template std::size_t kernels::selective_scan::cpu::workspace_bytes<rows::selective_scan_cpu_avx512_rwkv4_forward>(const selective_scan_kernel_args&, int);
-template status kernels::selective_scan::cpu::launch<rows::selective_scan_cpu_avx512_rwkv4_forward>(const selective_scan_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::selective_scan::cpu::launcher<rows::selective_scan_cpu_avx512_rwkv4_forward>>;
 }  // namespace tessera

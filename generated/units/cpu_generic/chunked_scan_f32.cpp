@@ -11,8 +11,6 @@ struct chunked_scan_cpu_generic_f32_forward_step {
 };
 }  // namespace rows
 
-template std::size_t kernels::chunked_scan::cpu::workspace_bytes<rows::chunked_scan_cpu_generic_f32_backward_step>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::cpu::launch<rows::chunked_scan_cpu_generic_f32_backward_step>(const chunked_scan_kernel_args&, const launch_context&);
-template std::size_t kernels::chunked_scan::cpu::workspace_bytes<rows::chunked_scan_cpu_generic_f32_forward_step>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::cpu::launch<rows::chunked_scan_cpu_generic_f32_forward_step>(const chunked_scan_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::chunked_scan::cpu::launcher<rows::chunked_scan_cpu_generic_f32_backward_step>>;
+template struct kernels::cpu_entry_points<kernels::chunked_scan::cpu::launcher<rows::chunked_scan_cpu_generic_f32_forward_step>>;
 }  // namespace tessera

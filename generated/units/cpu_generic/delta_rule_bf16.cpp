@@ -11,8 +11,6 @@ struct delta_rule_cpu_generic_bf16_forward_c1_v16 {
 };
 }  // namespace rows
 
-template std::size_t kernels::delta_rule::cpu::workspace_bytes<rows::delta_rule_cpu_generic_bf16_backward_c64_v8>(const delta_rule_kernel_args&, int);
-template status kernels::delta_rule::cpu::launch<rows::delta_rule_cpu_generic_bf16_backward_c64_v8>(const delta_rule_kernel_args&, const launch_context&);
-template std::size_t kernels::delta_rule::cpu::workspace_bytes<rows::delta_rule_cpu_generic_bf16_forward_c1_v16>(const delta_rule_kernel_args&, int);
-template status kernels::delta_rule::cpu::launch<rows::delta_rule_cpu_generic_bf16_forward_c1_v16>(const delta_rule_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::delta_rule::cpu::launcher<rows::delta_rule_cpu_generic_bf16_backward_c64_v8>>;
+template struct kernels::cpu_entry_points<kernels::delta_rule::cpu::launcher<rows::delta_rule_cpu_generic_bf16_forward_c1_v16>>;
 }  // namespace tessera

@@ -11,8 +11,6 @@ struct mean_pooling_cpu_generic_f16_forward_s4 {
 };
 }  // namespace rows
 
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_generic_f16_backward_cached>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_generic_f16_backward_cached>(const mean_pooling_kernel_args&, const launch_context&);
-template std::size_t kernels::mean_pooling::cpu::workspace_bytes<rows::mean_pooling_cpu_generic_f16_forward_s4>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::cpu::launch<rows::mean_pooling_cpu_generic_f16_forward_s4>(const mean_pooling_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_generic_f16_backward_cached>>;
+template struct kernels::cpu_entry_points<kernels::mean_pooling::cpu::launcher<rows::mean_pooling_cpu_generic_f16_forward_s4>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct chunked_scan_cuda_sm80_f16_backward_step_k256 {
 };
 }  // namespace rows
 
-template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_f16_backward_step_k256>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_f16_backward_step_k256>(const chunked_scan_kernel_args&, const launch_context&);
-template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_f16_backward_step_k256>();
+template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_f16_backward_step_k256>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct delta_rule_cuda_sm80_f32_forward_k128 {
 };
 }  // namespace rows
 
-template std::size_t kernels::delta_rule::sm80::workspace_bytes<rows::delta_rule_cuda_sm80_f32_forward_k128>(const delta_rule_kernel_args&, int);
-template status kernels::delta_rule::sm80::launch<rows::delta_rule_cuda_sm80_f32_forward_k128>(const delta_rule_kernel_args&, const launch_context&);
-template status kernels::delta_rule::sm80::prepare<rows::delta_rule_cuda_sm80_f32_forward_k128>();
+template struct kernels::cuda_entry_points<kernels::delta_rule::sm80::launcher<rows::delta_rule_cuda_sm80_f32_forward_k128>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct grouped_matmul_cuda_sm80_f32_128x128x16 {
 };
 }  // namespace rows
 
-template std::size_t kernels::grouped_matmul::sm80::workspace_bytes<rows::grouped_matmul_cuda_sm80_f32_128x128x16>(const grouped_matmul_kernel_args&, int);
-template status kernels::grouped_matmul::sm80::launch<rows::grouped_matmul_cuda_sm80_f32_128x128x16>(const grouped_matmul_kernel_args&, const launch_context&);
-template status kernels::grouped_matmul::sm80::prepare<rows::grouped_matmul_cuda_sm80_f32_128x128x16>();
+template struct kernels::cuda_entry_points<kernels::grouped_matmul::sm80::launcher<rows::grouped_matmul_cuda_sm80_f32_128x128x16>>;
 }  // namespace tessera

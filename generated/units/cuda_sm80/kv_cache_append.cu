@@ -8,7 +8,5 @@ struct kv_cache_cuda_sm80_append {
 };
 }  // namespace rows
 
-template std::size_t kernels::kv_cache::sm80::workspace_bytes<rows::kv_cache_cuda_sm80_append>(const kv_cache_kernel_args&, int);
-template status kernels::kv_cache::sm80::launch<rows::kv_cache_cuda_sm80_append>(const kv_cache_kernel_args&, const launch_context&);
-template status kernels::kv_cache::sm80::prepare<rows::kv_cache_cuda_sm80_append>();
+template struct kernels::cuda_entry_points<kernels::kv_cache::sm80::launcher<rows::kv_cache_cuda_sm80_append>>;
 }  // namespace tessera

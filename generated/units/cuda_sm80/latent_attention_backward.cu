@@ -11,10 +11,6 @@ struct latent_attention_cuda_sm80_selected_backward {
 };
 }  // namespace rows
 
-template std::size_t kernels::latent_attention::sm80::workspace_bytes<rows::latent_attention_cuda_sm80_expanded_backward>(const latent_attention_kernel_args&, int);
-template status kernels::latent_attention::sm80::launch<rows::latent_attention_cuda_sm80_expanded_backward>(const latent_attention_kernel_args&, const launch_context&);
-template status kernels::latent_attention::sm80::prepare<rows::latent_attention_cuda_sm80_expanded_backward>();
-template std::size_t kernels::latent_attention::sm80::workspace_bytes<rows::latent_attention_cuda_sm80_selected_backward>(const latent_attention_kernel_args&, int);
-template status kernels::latent_attention::sm80::launch<rows::latent_attention_cuda_sm80_selected_backward>(const latent_attention_kernel_args&, const launch_context&);
-template status kernels::latent_attention::sm80::prepare<rows::latent_attention_cuda_sm80_selected_backward>();
+template struct kernels::cuda_entry_points<kernels::latent_attention::sm80::launcher<rows::latent_attention_cuda_sm80_expanded_backward>>;
+template struct kernels::cuda_entry_points<kernels::latent_attention::sm80::launcher<rows::latent_attention_cuda_sm80_selected_backward>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct latent_attention_cuda_sm80_absorbed_forward_f16 {
 };
 }  // namespace rows
 
-template std::size_t kernels::latent_attention::sm80::workspace_bytes<rows::latent_attention_cuda_sm80_absorbed_forward_f16>(const latent_attention_kernel_args&, int);
-template status kernels::latent_attention::sm80::launch<rows::latent_attention_cuda_sm80_absorbed_forward_f16>(const latent_attention_kernel_args&, const launch_context&);
-template status kernels::latent_attention::sm80::prepare<rows::latent_attention_cuda_sm80_absorbed_forward_f16>();
+template struct kernels::cuda_entry_points<kernels::latent_attention::sm80::launcher<rows::latent_attention_cuda_sm80_absorbed_forward_f16>>;
 }  // namespace tessera

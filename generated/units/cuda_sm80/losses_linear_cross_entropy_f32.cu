@@ -11,10 +11,6 @@ struct losses_cuda_sm80_linear_cross_entropy_forward_f32 {
 };
 }  // namespace rows
 
-template std::size_t kernels::losses::sm80::workspace_bytes<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32>(const losses_kernel_args&, int);
-template status kernels::losses::sm80::launch<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32>(const losses_kernel_args&, const launch_context&);
-template status kernels::losses::sm80::prepare<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32>();
-template std::size_t kernels::losses::sm80::workspace_bytes<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32>(const losses_kernel_args&, int);
-template status kernels::losses::sm80::launch<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32>(const losses_kernel_args&, const launch_context&);
-template status kernels::losses::sm80::prepare<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32>();
+template struct kernels::cuda_entry_points<kernels::losses::sm80::launcher<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32>>;
+template struct kernels::cuda_entry_points<kernels::losses::sm80::launcher<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32>>;
 }  // namespace tessera

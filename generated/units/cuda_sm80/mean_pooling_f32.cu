@@ -17,16 +17,8 @@ struct mean_pooling_cuda_sm80_f32_forward_s8 {
 };
 }  // namespace rows
 
-template std::size_t kernels::mean_pooling::sm80::workspace_bytes<rows::mean_pooling_cuda_sm80_f32_backward_cached>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::sm80::launch<rows::mean_pooling_cuda_sm80_f32_backward_cached>(const mean_pooling_kernel_args&, const launch_context&);
-template status kernels::mean_pooling::sm80::prepare<rows::mean_pooling_cuda_sm80_f32_backward_cached>();
-template std::size_t kernels::mean_pooling::sm80::workspace_bytes<rows::mean_pooling_cuda_sm80_f32_backward_streaming>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::sm80::launch<rows::mean_pooling_cuda_sm80_f32_backward_streaming>(const mean_pooling_kernel_args&, const launch_context&);
-template status kernels::mean_pooling::sm80::prepare<rows::mean_pooling_cuda_sm80_f32_backward_streaming>();
-template std::size_t kernels::mean_pooling::sm80::workspace_bytes<rows::mean_pooling_cuda_sm80_f32_forward_s4>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::sm80::launch<rows::mean_pooling_cuda_sm80_f32_forward_s4>(const mean_pooling_kernel_args&, const launch_context&);
-template status kernels::mean_pooling::sm80::prepare<rows::mean_pooling_cuda_sm80_f32_forward_s4>();
-template std::size_t kernels::mean_pooling::sm80::workspace_bytes<rows::mean_pooling_cuda_sm80_f32_forward_s8>(const mean_pooling_kernel_args&, int);
-template status kernels::mean_pooling::sm80::launch<rows::mean_pooling_cuda_sm80_f32_forward_s8>(const mean_pooling_kernel_args&, const launch_context&);
-template status kernels::mean_pooling::sm80::prepare<rows::mean_pooling_cuda_sm80_f32_forward_s8>();
+template struct kernels::cuda_entry_points<kernels::mean_pooling::sm80::launcher<rows::mean_pooling_cuda_sm80_f32_backward_cached>>;
+template struct kernels::cuda_entry_points<kernels::mean_pooling::sm80::launcher<rows::mean_pooling_cuda_sm80_f32_backward_streaming>>;
+template struct kernels::cuda_entry_points<kernels::mean_pooling::sm80::launcher<rows::mean_pooling_cuda_sm80_f32_forward_s4>>;
+template struct kernels::cuda_entry_points<kernels::mean_pooling::sm80::launcher<rows::mean_pooling_cuda_sm80_f32_forward_s8>>;
 }  // namespace tessera

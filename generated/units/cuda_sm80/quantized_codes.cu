@@ -11,10 +11,6 @@ struct quantized_cuda_sm80_quantize {
 };
 }  // namespace rows
 
-template std::size_t kernels::quantized::sm80::workspace_bytes<rows::quantized_cuda_sm80_dequantize>(const quantized_kernel_args&, int);
-template status kernels::quantized::sm80::launch<rows::quantized_cuda_sm80_dequantize>(const quantized_kernel_args&, const launch_context&);
-template status kernels::quantized::sm80::prepare<rows::quantized_cuda_sm80_dequantize>();
-template std::size_t kernels::quantized::sm80::workspace_bytes<rows::quantized_cuda_sm80_quantize>(const quantized_kernel_args&, int);
-template status kernels::quantized::sm80::launch<rows::quantized_cuda_sm80_quantize>(const quantized_kernel_args&, const launch_context&);
-template status kernels::quantized::sm80::prepare<rows::quantized_cuda_sm80_quantize>();
+template struct kernels::cuda_entry_points<kernels::quantized::sm80::launcher<rows::quantized_cuda_sm80_dequantize>>;
+template struct kernels::cuda_entry_points<kernels::quantized::sm80::launcher<rows::quantized_cuda_sm80_quantize>>;
 }  // namespace tessera

@@ -11,10 +11,6 @@ struct quantized_cuda_sm80_forward_bf16 {
 };
 }  // namespace rows
 
-template std::size_t kernels::quantized::sm80::workspace_bytes<rows::quantized_cuda_sm80_backward_bf16>(const quantized_kernel_args&, int);
-template status kernels::quantized::sm80::launch<rows::quantized_cuda_sm80_backward_bf16>(const quantized_kernel_args&, const launch_context&);
-template status kernels::quantized::sm80::prepare<rows::quantized_cuda_sm80_backward_bf16>();
-template std::size_t kernels::quantized::sm80::workspace_bytes<rows::quantized_cuda_sm80_forward_bf16>(const quantized_kernel_args&, int);
-template status kernels::quantized::sm80::launch<rows::quantized_cuda_sm80_forward_bf16>(const quantized_kernel_args&, const launch_context&);
-template status kernels::quantized::sm80::prepare<rows::quantized_cuda_sm80_forward_bf16>();
+template struct kernels::cuda_entry_points<kernels::quantized::sm80::launcher<rows::quantized_cuda_sm80_backward_bf16>>;
+template struct kernels::cuda_entry_points<kernels::quantized::sm80::launcher<rows::quantized_cuda_sm80_forward_bf16>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct selective_scan_cuda_sm80_state_space_v2_forward {
 };
 }  // namespace rows
 
-template std::size_t kernels::selective_scan::sm80::workspace_bytes<rows::selective_scan_cuda_sm80_state_space_v2_forward>(const selective_scan_kernel_args&, int);
-template status kernels::selective_scan::sm80::launch<rows::selective_scan_cuda_sm80_state_space_v2_forward>(const selective_scan_kernel_args&, const launch_context&);
-template status kernels::selective_scan::sm80::prepare<rows::selective_scan_cuda_sm80_state_space_v2_forward>();
+template struct kernels::cuda_entry_points<kernels::selective_scan::sm80::launcher<rows::selective_scan_cuda_sm80_state_space_v2_forward>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct sparse_attention_cuda_sm80_native_sparse_forward {
 };
 }  // namespace rows
 
-template std::size_t kernels::sparse_attention::sm80::workspace_bytes<rows::sparse_attention_cuda_sm80_native_sparse_forward>(const sparse_attention_kernel_args&, int);
-template status kernels::sparse_attention::sm80::launch<rows::sparse_attention_cuda_sm80_native_sparse_forward>(const sparse_attention_kernel_args&, const launch_context&);
-template status kernels::sparse_attention::sm80::prepare<rows::sparse_attention_cuda_sm80_native_sparse_forward>();
+template struct kernels::cuda_entry_points<kernels::sparse_attention::sm80::launcher<rows::sparse_attention_cuda_sm80_native_sparse_forward>>;
 }  // namespace tessera

@@ -8,7 +8,5 @@ struct grouped_matmul_cuda_sm90_bf16_128x128x64 {
 };
 }  // namespace rows
 
-template std::size_t kernels::grouped_matmul::sm90::workspace_bytes<rows::grouped_matmul_cuda_sm90_bf16_128x128x64>(const grouped_matmul_kernel_args&, int);
-template status kernels::grouped_matmul::sm90::launch<rows::grouped_matmul_cuda_sm90_bf16_128x128x64>(const grouped_matmul_kernel_args&, const launch_context&);
-template status kernels::grouped_matmul::sm90::prepare<rows::grouped_matmul_cuda_sm90_bf16_128x128x64>();
+template struct kernels::cuda_entry_points<kernels::grouped_matmul::sm90::launcher<rows::grouped_matmul_cuda_sm90_bf16_128x128x64>>;
 }  // namespace tessera

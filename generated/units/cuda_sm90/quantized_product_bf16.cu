@@ -8,7 +8,5 @@ struct quantized_cuda_sm90_forward_bf16 {
 };
 }  // namespace rows
 
-template std::size_t kernels::quantized::sm90::workspace_bytes<rows::quantized_cuda_sm90_forward_bf16>(const quantized_kernel_args&, int);
-template status kernels::quantized::sm90::launch<rows::quantized_cuda_sm90_forward_bf16>(const quantized_kernel_args&, const launch_context&);
-template status kernels::quantized::sm90::prepare<rows::quantized_cuda_sm90_forward_bf16>();
+template struct kernels::cuda_entry_points<kernels::quantized::sm90::launcher<rows::quantized_cuda_sm90_forward_bf16>>;
 }  // namespace tessera

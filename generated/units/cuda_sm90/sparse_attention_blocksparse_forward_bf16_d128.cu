@@ -8,7 +8,5 @@ struct sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128 {
 };
 }  // namespace rows
 
-template std::size_t kernels::sparse_attention::sm90::workspace_bytes<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128>(const sparse_attention_kernel_args&, int);
-template status kernels::sparse_attention::sm90::launch<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128>(const sparse_attention_kernel_args&, const launch_context&);
-template status kernels::sparse_attention::sm90::prepare<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128>();
+template struct kernels::cuda_entry_points<kernels::sparse_attention::sm90::launcher<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128>>;
 }  // namespace tessera

@@ -5,8 +5,11 @@
 #include <span>
 
 #include <tessera/prim/common/tile_access.hpp>
+#include <tessera/prim/common/workspace.hpp>
+#include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/spec/fits.hpp>
+#include <tessera/spec/problem_of.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -34,6 +37,29 @@ template <class Config, class Problem>
 status check_row(const Config& config, const Problem& problem) {
   if (runs(config, problem)) return {};
   return {status_code::ineligible_row, obstacle_of(config, problem)};
+}
+
+/// Runs the kernel of `Row` on a call of an operation, after its checks: in the caller's memory, or
+/// in that of this thread. `Launcher` is the row's (kernels/cpu_entry_points.hpp).
+template <template <class> class Launcher, class Row, class Op, class Args, class Options,
+          class... Hooks>
+status launch_on_cpu(Op op, const Args& args, const Options& options, const cpu& where,
+                     const Hooks&... hooks) {
+  typename Launcher<Row>::args_type lowered;
+  if (status done = lower(op, args, options, lowered); !done) return done;
+  if (status done = check_row(resolved(Row::config), problem_of(args, options, op)); !done) {
+    return done;
+  }
+  const auto launch = Launcher<Row>::of(lowered, hooks...);
+  const int threads = threads_of(where);
+  std::span<std::byte> memory;
+  if (status done = prim::find_workspace<typename isa::of<Row::config.target>::type>(
+          where.workspace, launch.workspace_bytes(threads), memory);
+      !done) {
+    return done;
+  }
+  launch.run(memory.data(), threads);
+  return {};
 }
 
 /// Refuses rows of AMX where this process may not use its registers.

@@ -20,9 +20,9 @@ namespace tessera {
 /// Where a header-path launch runs: on the GPU that its tensors lie on, in a stream of it.
 struct cuda {
   void* stream = nullptr;  ///< cudaStream_t; null: the default stream
-  /// Device memory, 64-byte aligned, workspace_bytes<Kernel>() bytes of the row's back end
-  /// (kernels::attention::sm80; kernels::attention::sm90, with functors workspace_bytes_with;
-  /// kernels::sparse_attention::sm80, kernels::sparse_attention::sm90).
+  /// Device memory, 64-byte aligned, as many bytes as the row asks for: of attention
+  /// workspace_bytes<Kernel>() (kernels::attention::sm80; ::sm90, with functors
+  /// workspace_bytes_with), of other families kernels::cuda::workspace_bytes<launcher<Kernel>>().
   /// Empty: taken and given back in the order of the stream.
   std::span<std::byte> workspace{};
   int multiprocessors = 0;  ///< 0: asked of the device

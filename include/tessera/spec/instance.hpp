@@ -56,10 +56,6 @@ struct instance {
 template <class Kernel>
 inline constexpr auto resolved_config = resolved(Kernel::config);
 
-/// The kernel args that a launch takes. Declared only.
-template <class KernelArgs>
-KernelArgs args_of_launch(status (*)(const KernelArgs&, const launch_context&));
-
 /// What a row promises: `properties_of` of its config where the family has one (fits.hpp), else
 /// everything.
 template <class Config>
@@ -68,24 +64,58 @@ constexpr row_properties promises_of(const Config& config) noexcept {
   return {};
 }
 
-/// A row of that config, with entry points that take the args of its family's kernels.
-template <auto WorkspaceBytes, auto Launch, class Config>
-constexpr instance instance_of(std::string_view family, std::string_view name, const Config& config,
-                               status (*prepare)() = nullptr) noexcept {
-  using kernel_args = decltype(args_of_launch(Launch));
+namespace kernels {
+
+/// The entry points of a row on the CPU. `Launcher` is `kernels::<family>::cpu::launcher<Kernel>`;
+/// kernels/cpu_entry_points.hpp defines them, the unit of the row instantiates them.
+template <class Launcher>
+struct cpu_entry_points {
+  static std::size_t workspace_bytes(const void* kernel_args, int threads);
+  static status launch(const void* kernel_args, const launch_context& where);
+};
+
+/// The same on GPUs, of `kernels::<family>::<target>::launcher<Kernel>`, defined in
+/// kernels/cuda_entry_points.hpp.
+template <class Launcher>
+struct cuda_entry_points {
+  static std::size_t workspace_bytes(const void* kernel_args, int multiprocessors);
+  static status launch(const void* kernel_args, const launch_context& where);
+  static status prepare();
+};
+
+/// The kernel args that a launch takes. Declared only.
+template <class KernelArgs>
+KernelArgs args_of_launch(status (*)(const KernelArgs&, const launch_context&));
+
+/// Entry points that a family writes as functions of the args of its kernels.
+template <auto WorkspaceBytes, auto Launch, auto Prepare = nullptr>
+struct entry_functions {
+  using args_type = decltype(args_of_launch(Launch));
+
+  static std::size_t workspace_bytes(const void* kernel_args, int workers) {
+    return WorkspaceBytes(*static_cast<const args_type*>(kernel_args), workers);
+  }
+  static status launch(const void* kernel_args, const launch_context& where) {
+    return Launch(*static_cast<const args_type*>(kernel_args), where);
+  }
+  static constexpr auto prepare = Prepare;
+};
+
+}  // namespace kernels
+
+/// A row of that config with these entry points.
+template <class EntryPoints, class Config>
+constexpr instance instance_of(std::string_view family, std::string_view name,
+                               const Config& config) noexcept {
   instance row;
   row.name = name;
   row.family = family;
   row.target = config.target;
   row.config = &config;
   row.properties = promises_of(config);
-  row.prepare = prepare;
-  row.workspace_bytes = [](const void* args, int workers) {
-    return WorkspaceBytes(*static_cast<const kernel_args*>(args), workers);
-  };
-  row.launch = [](const void* args, const launch_context& where) {
-    return Launch(*static_cast<const kernel_args*>(args), where);
-  };
+  row.workspace_bytes = &EntryPoints::workspace_bytes;
+  row.launch = &EntryPoints::launch;
+  if constexpr (requires { EntryPoints::prepare; }) row.prepare = EntryPoints::prepare;
   return row;
 }
 

@@ -54,8 +54,10 @@ struct table_entry<attention_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (Kernel::config.target == backend::cuda_sm90) {
       namespace target = kernels::attention::sm90;
-      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-          "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      instance row =
+          instance_of<kernels::entry_functions<&target::workspace_bytes<Kernel>,
+                                               &target::launch<Kernel>, &target::prepare<Kernel>>>(
+              "attention", name, resolved_config<Kernel>);
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
         row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
@@ -63,8 +65,10 @@ struct table_entry<attention_config> {
       return row;
     } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace target = kernels::attention::sm80;
-      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
-          "attention", name, resolved_config<Kernel>, &target::prepare<Kernel>);
+      instance row =
+          instance_of<kernels::entry_functions<&target::workspace_bytes<Kernel>,
+                                               &target::launch<Kernel>, &target::prepare<Kernel>>>(
+              "attention", name, resolved_config<Kernel>);
       if constexpr (Kernel::config.features.has(attention_feature::dropout)) {
         row.finish = &finish<&target::write_dropout_mask<Kernel>>;
       }
@@ -72,7 +76,8 @@ struct table_entry<attention_config> {
       return row;
     } else {
       namespace target = kernels::attention::cpu;
-      instance row = instance_of<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>(
+      instance row = instance_of<
+          kernels::entry_functions<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>>(
           "attention", name, resolved_config<Kernel>);
       // Pages that sequences share are then read by each.
       if (are_paged(Kernel::config.keys)) row.keep_batch_invariant = &split_by_length;

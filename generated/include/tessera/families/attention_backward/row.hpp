@@ -42,16 +42,16 @@ struct table_entry<attention_backward_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (Kernel::config.target == backend::cuda_sm90) {
       namespace room = kernels::attention_backward::sm90;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "attention_backward", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::entry_functions<&room::workspace_bytes<Kernel>, &room::launch<Kernel>, &room::prepare<Kernel>>;
+      return instance_of<entry_points>("attention_backward", name, resolved_config<Kernel>);
     } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::attention_backward::sm80;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "attention_backward", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::entry_functions<&room::workspace_bytes<Kernel>, &room::launch<Kernel>, &room::prepare<Kernel>>;
+      return instance_of<entry_points>("attention_backward", name, resolved_config<Kernel>);
     } else if constexpr (is_cpu(Kernel::config.target)) {
       namespace room = kernels::attention_backward::cpu;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "attention_backward", name, resolved_config<Kernel>);
+      using entry_points = kernels::entry_functions<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>;
+      return instance_of<entry_points>("attention_backward", name, resolved_config<Kernel>);
     }
   }
 };

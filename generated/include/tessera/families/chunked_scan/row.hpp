@@ -14,17 +14,11 @@ namespace tessera {
 namespace kernels::chunked_scan {
 namespace sm80 {  // defined in kernels/chunked_scan/sm80/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const chunked_scan_kernel_args& args, const launch_context& context);
-template <class Kernel>
-status prepare();
+struct launcher;
 }  // namespace sm80
 namespace cpu {  // defined in kernels/chunked_scan/cpu/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const chunked_scan_kernel_args& args, const launch_context& context);
+struct launcher;
 }  // namespace cpu
 }  // namespace kernels::chunked_scan
 
@@ -34,12 +28,12 @@ struct table_entry<chunked_scan_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::chunked_scan::sm80;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "chunked_scan", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("chunked_scan", name, resolved_config<Kernel>);
     } else if constexpr (is_cpu(Kernel::config.target)) {
       namespace room = kernels::chunked_scan::cpu;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "chunked_scan", name, resolved_config<Kernel>);
+      using entry_points = kernels::cpu_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("chunked_scan", name, resolved_config<Kernel>);
     }
   }
 };

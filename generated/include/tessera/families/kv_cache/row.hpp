@@ -14,17 +14,11 @@ namespace tessera {
 namespace kernels::kv_cache {
 namespace sm80 {  // defined in kernels/kv_cache/sm80/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const kv_cache_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const kv_cache_kernel_args& args, const launch_context& context);
-template <class Kernel>
-status prepare();
+struct launcher;
 }  // namespace sm80
 namespace cpu {  // defined in kernels/kv_cache/cpu/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const kv_cache_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const kv_cache_kernel_args& args, const launch_context& context);
+struct launcher;
 }  // namespace cpu
 }  // namespace kernels::kv_cache
 
@@ -34,12 +28,12 @@ struct table_entry<kv_cache_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::kv_cache::sm80;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "kv_cache", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("kv_cache", name, resolved_config<Kernel>);
     } else if constexpr (is_cpu(Kernel::config.target)) {
       namespace room = kernels::kv_cache::cpu;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "kv_cache", name, resolved_config<Kernel>);
+      using entry_points = kernels::cpu_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("kv_cache", name, resolved_config<Kernel>);
     }
   }
 };

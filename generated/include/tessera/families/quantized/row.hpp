@@ -14,25 +14,15 @@ namespace tessera {
 namespace kernels::quantized {
 namespace sm90 {  // defined in kernels/quantized/sm90/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const quantized_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const quantized_kernel_args& args, const launch_context& context);
-template <class Kernel>
-status prepare();
+struct launcher;
 }  // namespace sm90
 namespace sm80 {  // defined in kernels/quantized/sm80/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const quantized_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const quantized_kernel_args& args, const launch_context& context);
-template <class Kernel>
-status prepare();
+struct launcher;
 }  // namespace sm80
 namespace cpu {  // defined in kernels/quantized/cpu/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const quantized_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const quantized_kernel_args& args, const launch_context& context);
+struct launcher;
 }  // namespace cpu
 }  // namespace kernels::quantized
 
@@ -42,16 +32,16 @@ struct table_entry<quantized_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (Kernel::config.target == backend::cuda_sm90) {
       namespace room = kernels::quantized::sm90;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "quantized", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("quantized", name, resolved_config<Kernel>);
     } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::quantized::sm80;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "quantized", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("quantized", name, resolved_config<Kernel>);
     } else if constexpr (is_cpu(Kernel::config.target)) {
       namespace room = kernels::quantized::cpu;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "quantized", name, resolved_config<Kernel>);
+      using entry_points = kernels::cpu_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("quantized", name, resolved_config<Kernel>);
     }
   }
 };

@@ -14,17 +14,11 @@ namespace tessera {
 namespace kernels::selective_scan {
 namespace sm80 {  // defined in kernels/selective_scan/sm80/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const selective_scan_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const selective_scan_kernel_args& args, const launch_context& context);
-template <class Kernel>
-status prepare();
+struct launcher;
 }  // namespace sm80
 namespace cpu {  // defined in kernels/selective_scan/cpu/launch.hpp
 template <class Kernel>
-std::size_t workspace_bytes(const selective_scan_kernel_args& args, int workers);
-template <class Kernel>
-status launch(const selective_scan_kernel_args& args, const launch_context& context);
+struct launcher;
 }  // namespace cpu
 }  // namespace kernels::selective_scan
 
@@ -34,12 +28,12 @@ struct table_entry<selective_scan_config> {
   static constexpr instance instance_for(std::string_view name) {
     if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::selective_scan::sm80;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "selective_scan", name, resolved_config<Kernel>, &room::prepare<Kernel>);
+      using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("selective_scan", name, resolved_config<Kernel>);
     } else if constexpr (is_cpu(Kernel::config.target)) {
       namespace room = kernels::selective_scan::cpu;
-      return instance_of<&room::workspace_bytes<Kernel>, &room::launch<Kernel>>(
-          "selective_scan", name, resolved_config<Kernel>);
+      using entry_points = kernels::cpu_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("selective_scan", name, resolved_config<Kernel>);
     }
   }
 };

@@ -9,9 +9,6 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
-#include <cstddef>
-#include <span>
-
 #include <tessera/families/chunked_scan/args.hpp>
 #include <tessera/families/chunked_scan/fits.hpp>
 #include <tessera/families/chunked_scan/lower.hpp>
@@ -20,32 +17,9 @@
 #include <tessera/families/chunked_scan/rwkv6_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/launch.hpp>
 #include <tessera/kernels/direct.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
-
-namespace direct {
-
-/// A call of an operation by the kernel of `Row`.
-template <class Row, class Op, class Args, class Options>
-status launch_scan(Op op, const Args& args, const Options& options, const cpu& where) {
-  namespace target = kernels::chunked_scan::cpu;
-  using isa_type = typename target::traits<Row>::isa_type;
-  chunked_scan_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  if (status done = check_row(Row::config, problem_of(args, options, op)); !done) return done;
-  const int threads = threads_of(where);
-  std::span<std::byte> memory;
-  if (status done = prim::find_workspace<isa_type>(
-          where.workspace, target::workspace_bytes<Row>(lowered, threads), memory);
-      !done) {
-    return done;
-  }
-  return target::launch<Row>(lowered, {threads, memory.data(), memory.size()});
-}
-
-}  // namespace direct
 
 /// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as `recurrent`,
 /// or `recurrent_backward`, which take what those of gla and lightning_attn take, and nothing is
@@ -56,7 +30,7 @@ status launch_scan(Op op, const Args& args, const Options& options, const cpu& w
 template <class Row>
 status launch(const recurrent_args& args, const recurrent_options& options, const cpu& where = {}) {
   constexpr bool backward = Row::config.pass == chunked_scan_pass::backward;
-  return direct::launch_scan<Row>(
+  return direct::launch_on_cpu<kernels::chunked_scan::cpu::launcher, Row>(
       backward ? recurrent_op::recurrent_backward : recurrent_op::recurrent, args, options, where);
 }
 
@@ -64,8 +38,8 @@ status launch(const recurrent_args& args, const recurrent_options& options, cons
 template <class Row>
 status launch(const rwkv6_args& args, const rwkv6_options& options, const cpu& where = {}) {
   constexpr bool backward = Row::config.pass == chunked_scan_pass::backward;
-  return direct::launch_scan<Row>(backward ? rwkv6_op::rwkv6_backward : rwkv6_op::rwkv6, args,
-                                  options, where);
+  return direct::launch_on_cpu<kernels::chunked_scan::cpu::launcher, Row>(
+      backward ? rwkv6_op::rwkv6_backward : rwkv6_op::rwkv6, args, options, where);
 }
 
 /// The same with default options.

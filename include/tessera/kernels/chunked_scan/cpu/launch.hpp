@@ -1,4 +1,4 @@
-// Entry points of the kernels of linear attention with decay on the CPU.
+// Launches of the kernels of linear attention with decay on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -8,22 +8,9 @@
 #include <tessera/kernels/chunked_scan/cpu/backward.hpp>
 #include <tessera/kernels/chunked_scan/cpu/forward.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
-#include <tessera/prim/common/workspace.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
+#include <tessera/kernels/cpu_entry_points.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
-
-/// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int threads) {
-  if constexpr (traits<Kernel>::config.pass == chunked_scan_pass::forward) {
-    const std::int64_t floats = rounded_up(forward_scratch<Kernel>::floats(args), 16);
-    return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
-  } else {
-    return backward_extents<Kernel>(args).bytes(args, threads);
-  }
-}
 
 /// Calls of few updates are over before a second thread has come.
 inline int useful_threads(const chunked_scan_kernel_args& args, int threads) noexcept {
@@ -34,24 +21,35 @@ inline int useful_threads(const chunked_scan_kernel_args& args, int threads) noe
   return entries * updates < few ? 1 : threads;
 }
 
-/// Runs the row's kernel. `args` come from `lower`.
+/// A launch of a row's direction.
 template <class Kernel>
-status launch(const chunked_scan_kernel_args& args, const launch_context& context) {
-  const std::size_t needed = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
-      !done) {
-    return done;
-  }
-  auto* const memory = reinterpret_cast<float*>(context.workspace);
-  const int threads = useful_threads(args, context.threads);
-  with_kinds_of(args, [&](auto decay, auto read) {
-    if constexpr (traits<Kernel>::config.pass == chunked_scan_pass::forward) {
-      forward_launch<Kernel, decay(), read()>(args, memory).run(threads);
+struct launcher {
+  using args_type = chunked_scan_kernel_args;
+  static constexpr bool forward = traits<Kernel>::config.pass == chunked_scan_pass::forward;
+
+  static launcher of(const args_type& call) { return {call}; }
+
+  std::size_t workspace_bytes(int threads) const {
+    if constexpr (forward) {
+      const std::int64_t floats = rounded_up(forward_scratch<Kernel>::floats(args), 16);
+      return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
     } else {
-      launch_backward<Kernel, decay(), read()>(args, memory, threads, context.threads);
+      return backward_extents<Kernel>(args).bytes(args, threads);
     }
-  });
-  return {};
-}
+  }
+  void run(std::byte* workspace, int threads) const {
+    auto* const memory = reinterpret_cast<float*>(workspace);
+    const int useful = useful_threads(args, threads);
+    with_kinds_of(args, [&](auto decay, auto read) {
+      if constexpr (forward) {
+        forward_launch<Kernel, decay(), read()>(args, memory).run(useful);
+      } else {
+        launch_backward<Kernel, decay(), read()>(args, memory, useful, threads);
+      }
+    });
+  }
+
+  const args_type& args;
+};
 
 }  // namespace tessera::kernels::chunked_scan::cpu

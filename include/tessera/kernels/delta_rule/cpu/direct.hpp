@@ -9,9 +9,6 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
-#include <cstddef>
-#include <span>
-
 #include <tessera/families/delta_rule/args.hpp>
 #include <tessera/families/delta_rule/fits.hpp>
 #include <tessera/families/delta_rule/lower.hpp>
@@ -19,7 +16,6 @@
 #include <tessera/families/delta_rule/problem.hpp>
 #include <tessera/kernels/delta_rule/cpu/launch.hpp>
 #include <tessera/kernels/direct.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -32,23 +28,10 @@ namespace tessera {
 template <class Row>
 status launch(const delta_rule_args& args, const delta_rule_options& options,
               const cpu& where = {}) {
-  namespace kernel = kernels::delta_rule::cpu;
-  constexpr delta_rule_config config = kernel::traits<Row>::config;
-  constexpr delta_rule_op op = config.pass == delta_rule_pass::forward
+  constexpr delta_rule_op op = Row::config.pass == delta_rule_pass::forward
                                    ? delta_rule_op::kernel_delta_attention
                                    : delta_rule_op::kernel_delta_attention_backward;
-  delta_rule_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  if (status done = direct::check_row(config, problem_of(args, options, op)); !done) return done;
-  const int threads = direct::threads_of(where);
-  const std::size_t bytes = kernel::workspace_bytes<Row>(lowered, threads);
-  std::span<std::byte> memory;
-  if (status done = prim::find_workspace<typename kernel::traits<Row>::isa_type>(where.workspace,
-                                                                                 bytes, memory);
-      !done) {
-    return done;
-  }
-  return kernel::launch<Row>(lowered, {threads, memory.data(), memory.size()});
+  return direct::launch_on_cpu<kernels::delta_rule::cpu::launcher, Row>(op, args, options, where);
 }
 
 /// The same with default options.

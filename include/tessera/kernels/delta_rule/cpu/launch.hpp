@@ -1,44 +1,43 @@
-// Entry points of the delta rule kernels.
+// Launches of the delta rule kernels on the CPU.
 #pragma once
 
 #include <cstddef>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/delta_rule/cpu/backward.hpp>
 #include <tessera/kernels/delta_rule/cpu/backward_scratch.hpp>
 #include <tessera/kernels/delta_rule/cpu/forward.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
-#include <tessera/prim/common/workspace.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
 
-/// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
-template <class Row>
-std::size_t workspace_bytes(const delta_rule_kernel_args& args, int threads) {
-  if constexpr (traits<Row>::config.pass == delta_rule_pass::forward) {
-    return static_cast<std::size_t>(threads) *
-           static_cast<std::size_t>(forward_launch<Row>::floats_of_thread(args)) * sizeof(float);
-  } else {
-    return backward_scratch<Row>::bytes_of_launch(args, threads);
-  }
-}
+/// A launch of a row's direction.
+template <class Kernel>
+struct launcher {
+  using args_type = delta_rule_kernel_args;
+  static constexpr bool forward = traits<Kernel>::config.pass == delta_rule_pass::forward;
 
-/// Runs the row's kernel. `args` come from `lower`.
-template <class Row>
-status launch(const delta_rule_kernel_args& args, const launch_context& context) {
-  const std::size_t needed = workspace_bytes<Row>(args, context.threads);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
-      !done) {
-    return done;
+  static launcher of(const args_type& call) { return {call}; }
+
+  std::size_t workspace_bytes(int threads) const {
+    if constexpr (forward) {
+      return static_cast<std::size_t>(threads) *
+             static_cast<std::size_t>(forward_launch<Kernel>::floats_of_thread(args)) *
+             sizeof(float);
+    } else {
+      return backward_scratch<Kernel>::bytes_of_launch(args, threads);
+    }
   }
-  if constexpr (traits<Row>::config.pass == delta_rule_pass::forward) {
-    forward_launch<Row>(args).run(reinterpret_cast<float*>(context.workspace), context.threads);
-  } else {
-    backward_launch<Row>(args).run(context.workspace, context.threads);
+  void run(std::byte* workspace, int threads) const {
+    if constexpr (forward) {
+      forward_launch<Kernel>(args).run(reinterpret_cast<float*>(workspace), threads);
+    } else {
+      backward_launch<Kernel>(args).run(workspace, threads);
+    }
   }
-  return {};
-}
+
+  const args_type& args;
+};
 
 }  // namespace tessera::kernels::delta_rule::cpu

@@ -1,5 +1,4 @@
-// Entry points of the delta rule kernels for GPUs (sm_80 and everything later): workspace,
-// preparation and launch, with the signatures that the table of rows has.
+// Launches of the delta rule kernels for GPUs (sm_80 and everything later).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
@@ -15,6 +14,7 @@
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/delta_rule/sm80/backward.hpp>
 #include <tessera/kernels/delta_rule/sm80/backward_memory.hpp>
@@ -24,8 +24,6 @@
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
 
@@ -80,23 +78,6 @@ backward_scratch scratch_of(const delta_rule_kernel_args& args, int multiprocess
           base};
 }
 
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const delta_rule_kernel_args& args, int multiprocessors) {
-  if constexpr (is_forward<Kernel>) {
-    return 0;
-  } else {
-    return scratch_of<Kernel>(args, multiprocessors, nullptr).bytes;
-  }
-}
-
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
-}
-
 template <class Kernel>
 cudaError_t launch_forward(const delta_rule_kernel_args& args, cudaStream_t stream) {
   using shape = typename row_kernels<Kernel>::shape;
@@ -134,23 +115,37 @@ cudaError_t launch_backward(const backward_args& args, cudaStream_t stream) {
   return code;
 }
 
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. `context.threads` is the number of its multiprocessors: it decides the workspace. Can be
-/// captured in a graph once the device is ready (see `prepare`).
+/// The launch of a row: in chunks, or token by token in one of two directions.
 template <class Kernel>
-status launch(const delta_rule_kernel_args& args, const launch_context& context) {
-  using kernels_of = row_kernels<Kernel>;
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<kernels_of>(context, bytes); !done) return done;
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  if constexpr (goes_by_chunks(Kernel::config)) {
-    return cuda::launched(launch_chunks<Kernel>(args, context.threads, stream));
-  } else if constexpr (is_forward<Kernel>) {
-    return cuda::launched(launch_forward<Kernel>(args, stream));
-  } else {
-    const backward_args back = scratch_of<Kernel>(args, context.threads, context.workspace).args;
-    return cuda::launched(launch_backward<Kernel>(back, stream));
+struct launcher {
+  using args_type = delta_rule_kernel_args;
+
+  static launcher of(const args_type& call, int multiprocessors, std::byte* workspace) {
+    return {call, multiprocessors, workspace};
   }
-}
+
+  static auto entries() { return row_kernels<Kernel>::entries(); }
+  std::size_t bytes() const {
+    if constexpr (is_forward<Kernel>) {
+      return 0;
+    } else {
+      return scratch_of<Kernel>(args, multiprocessors, nullptr).bytes;
+    }
+  }
+  cudaError_t launch(cudaStream_t stream) const {
+    if constexpr (goes_by_chunks(Kernel::config)) {
+      return launch_chunks<Kernel>(args, multiprocessors, stream);
+    } else if constexpr (is_forward<Kernel>) {
+      return launch_forward<Kernel>(args, stream);
+    } else {
+      return launch_backward<Kernel>(scratch_of<Kernel>(args, multiprocessors, workspace).args,
+                                     stream);
+    }
+  }
+
+  const args_type& args;
+  int multiprocessors;
+  std::byte* workspace;
+};
 
 }  // namespace tessera::kernels::delta_rule::sm80

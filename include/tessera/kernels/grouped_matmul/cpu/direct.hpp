@@ -10,9 +10,6 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
-#include <cstddef>
-#include <span>
-
 #include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/direct_op.hpp>
 #include <tessera/families/grouped_matmul/epilogue.hpp>
@@ -23,34 +20,9 @@
 #include <tessera/families/grouped_matmul/scaled_args.hpp>
 #include <tessera/kernels/direct.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/launch.hpp>
-#include <tessera/prim/common/workspace.hpp>
-#include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
-
-namespace kernels::grouped_matmul::cpu {
-
-template <class Row, class Op, class Args, class Options, class Epilogue>
-status launch_direct(Op op, const Args& args, const Options& options, const tessera::cpu& where,
-                     const Epilogue& epilogue) {
-  grouped_matmul_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  if (status done = check_epilogue<Epilogue>(lowered.d_out.data != nullptr); !done) return done;
-  if (status done = direct::check_row(Row::config, demand_of(op, args, options, false)); !done) {
-    return done;
-  }
-  const int threads = direct::threads_of(where);
-  std::span<std::byte> memory;
-  if (status done = prim::find_workspace<typename isa::of<Row::config.target>::type>(
-          where.workspace, workspace_bytes<Row>(lowered, threads), memory);
-      !done) {
-    return done;
-  }
-  return launch_with<Row>(lowered, {threads, memory.data(), memory.size()}, epilogue);
-}
-
-}  // namespace kernels::grouped_matmul::cpu
 
 /// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as the
 /// operation, and nothing is looked up. With group_sizes it is grouped_matmul, with d_out the
@@ -59,16 +31,17 @@ status launch_direct(Op op, const Args& args, const Options& options, const tess
 template <class Row, class Epilogue = no_epilogue>
 status launch(const grouped_matmul_args& args, const grouped_matmul_options& options,
               const cpu& where = {}, const Epilogue& epilogue = {}) {
-  return kernels::grouped_matmul::cpu::launch_direct<Row>(direct_op(args), args, options, where,
-                                                          epilogue);
+  if (status done = check_epilogue<Epilogue>(args.d_out.present()); !done) return done;
+  return direct::launch_on_cpu<kernels::grouped_matmul::cpu::launcher, Row>(
+      direct_op(args), args, options, where, epilogue);
 }
 
 /// The same of elements of 8 bits with scales.
 template <class Row, class Epilogue = no_epilogue>
 status launch(const scaled_matmul_args& args, const scaled_matmul_options& options,
               const cpu& where = {}, const Epilogue& epilogue = {}) {
-  return kernels::grouped_matmul::cpu::launch_direct<Row>(direct_op(args), args, options, where,
-                                                          epilogue);
+  return direct::launch_on_cpu<kernels::grouped_matmul::cpu::launcher, Row>(
+      direct_op(args), args, options, where, epilogue);
 }
 
 /// The same with default options.

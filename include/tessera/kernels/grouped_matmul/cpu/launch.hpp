@@ -1,4 +1,4 @@
-// Entry points of the kernels of grouped matrix products: rows times the weights of their group,
+// Launches of grouped matrix products on the CPU: rows times the weights of their group,
 // or the gradients of that.
 #pragma once
 
@@ -7,25 +7,16 @@
 
 #include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_blocks.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_products.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/sums.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/weight_gradients.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
-
-/// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int threads) {
-  return row_lists<Kernel>::bytes(args) +
-         static_cast<std::size_t>(threads) * tile_memory<Kernel>(nullptr).bytes;
-}
 
 /// A launch: every block of a result once, by whichever thread is free.
 template <class Kernel>
@@ -33,11 +24,11 @@ class grouped_launch {
   using shape = traits<Kernel>;
 
  public:
-  grouped_launch(const grouped_matmul_kernel_args& args, const launch_context& context)
+  grouped_launch(const grouped_matmul_kernel_args& args, std::byte* workspace, int threads)
       : args_(args),
-        lists_(args, context.workspace),
-        tiles_(context.workspace + row_lists<Kernel>::bytes(args)),
-        threads_(context.threads) {}
+        lists_(args, workspace),
+        tiles_(workspace + row_lists<Kernel>::bytes(args)),
+        threads_(threads) {}
 
   /// Gradients have no epilogue.
   template <class Epilogue>
@@ -103,23 +94,32 @@ class grouped_launch {
   int threads_;
 };
 
-/// Runs the row's kernel with an epilogue. `args` come from `lower`.
-template <class Kernel, class Epilogue>
-status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
-                   const Epilogue& epilogue) {
-  const std::size_t needed = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
-      !done) {
-    return done;
-  }
-  grouped_launch<Kernel>(args, context).run(epilogue);
-  return {};
-}
-
-/// Runs the row's kernel.
+/// The launch of a row with an epilogue.
 template <class Kernel>
-status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
-  return launch_with<Kernel>(args, context, no_epilogue{});
-}
+struct launcher {
+  using args_type = grouped_matmul_kernel_args;
+
+  template <class Epilogue>
+  struct launch {
+    std::size_t workspace_bytes(int threads) const {
+      return row_lists<Kernel>::bytes(args) +
+             static_cast<std::size_t>(threads) * tile_memory<Kernel>(nullptr).bytes;
+    }
+    void run(std::byte* workspace, int threads) const {
+      grouped_launch<Kernel>(args, workspace, threads).run(epilogue);
+    }
+
+    const args_type& args;
+    const Epilogue& epilogue;
+  };
+
+  template <class Epilogue = no_epilogue>
+  static launch<Epilogue> of(const args_type& args, const Epilogue& epilogue = none) {
+    return {args, epilogue};
+  }
+
+ private:
+  static constexpr no_epilogue none{};
+};
 
 }  // namespace tessera::kernels::grouped_matmul::cpu

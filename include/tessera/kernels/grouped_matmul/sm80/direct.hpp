@@ -43,15 +43,15 @@ status launch_direct(Op op, const Args& args, const Options& options, const tess
   if (device.kind != device_kind::cuda) {
     return {status_code::invalid_argument, "lhs: device is cpu:0, the row runs on GPUs"};
   }
+  using row = std::conditional_t<Row::config.target == backend::cuda_sm90, sm90::launcher<Row>,
+                                 launcher<Row>>;
   return tessera::direct::launch_on_device(
       resolved(Row::config), demand_of(op, args, options, rows_are_unaligned(args)), device, where,
-      [&](int) { return workspace_bytes<Row>(lowered, 0); },
-      [&](const launch_context& context) -> status {
-        if constexpr (Row::config.target == backend::cuda_sm90) {
-          return sm90::launch_with<Row>(lowered, context, epilogue);
-        } else {
-          return launch_with<Row>(lowered, context, epilogue);
-        }
+      [&](int multiprocessors) {
+        return kernels::cuda::workspace_bytes<row>(lowered, multiprocessors, epilogue);
+      },
+      [&](const launch_context& context) {
+        return kernels::cuda::launch<row>(lowered, context, epilogue);
       });
 }
 

@@ -1,5 +1,4 @@
-// Entry points of grouped matrix products for GPUs (sm_80 and everything later): workspace,
-// preparation and launch, with the signatures that the table of rows has.
+// Launches of grouped matrix products for GPUs (sm_80 and everything later).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
@@ -16,6 +15,7 @@
 #include <tessera/families/grouped_matmul/config.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/grouped_matmul/rules.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/float_product.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/matrix_product.hpp>
@@ -24,8 +24,6 @@
 #include <tessera/kernels/grouped_matmul/sm80/sums.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm80 {
 
@@ -123,19 +121,6 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
   return memory;
 }
 
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int) {
-  return memory_of<Kernel>(args, nullptr).bytes;
-}
-
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
-}
-
 /// Products with a block for each tile; of groups as many as there can be.
 template <class Kernel, class Epilogue = no_epilogue>
 struct tile_products {
@@ -147,6 +132,7 @@ struct tile_products {
 
   Epilogue epilogue{};
 
+  static auto entries() { return kernels_of::entries(); }
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     const std::int64_t tiles = args.tiles(shape::rows, shape::columns);
     if (tiles == 0) return cudaSuccess;
@@ -171,14 +157,15 @@ class grouped_launch {
   using kernels_of = row_kernels<Kernel>;
 
  public:
-  grouped_launch(const grouped_matmul_kernel_args& args, const launch_context& context,
+  grouped_launch(const grouped_matmul_kernel_args& args, std::byte* workspace,
                  const Products& products = {})
-      : args_(args),
-        products_(products),
-        memory_(memory_of<Kernel>(args, context.workspace)),
-        stream_(static_cast<cudaStream_t>(context.stream)) {}
+      : args_(args), products_(products), memory_(memory_of<Kernel>(args, workspace)) {}
 
-  cudaError_t run() {
+  static auto entries() { return Products::entries(); }
+  std::size_t bytes() const { return memory_.bytes; }
+
+  cudaError_t launch(cudaStream_t stream) {
+    stream_ = stream;
     if (memory_.table.rows != nullptr) {
       enqueue(&place_groups, 1, prim::cuda::warp_size, 0, args_, memory_.table,
               int{products_.tile_rows});
@@ -302,25 +289,22 @@ class grouped_launch {
   const grouped_matmul_kernel_args& args_;
   Products products_;
   launch_memory memory_;
-  cudaStream_t stream_;
+  cudaStream_t stream_ = nullptr;
   cudaError_t code_ = cudaSuccess;
 };
 
-/// Runs the row's kernels, with an epilogue, on `context.stream` of the current device; returns
-/// before the work is done. Can be captured in a graph once the device is ready (see `prepare`).
-template <class Kernel, class Epilogue>
-status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
-                   const Epilogue& epilogue) {
-  using products = tile_products<Kernel, Epilogue>;
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<row_kernels<Kernel, Epilogue>>(context, bytes); !done) return done;
-  return cuda::launched(grouped_launch<Kernel, products>(args, context, {epilogue}).run());
-}
-
-/// The same without one.
+/// The launch of a row with an epilogue.
 template <class Kernel>
-status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
-  return launch_with<Kernel>(args, context, no_epilogue{});
-}
+struct launcher {
+  using args_type = grouped_matmul_kernel_args;
+
+  template <class Epilogue = no_epilogue>
+  static grouped_launch<Kernel, tile_products<Kernel, Epilogue>> of(const args_type& args,
+                                                                    int /*multiprocessors*/,
+                                                                    std::byte* workspace,
+                                                                    const Epilogue& epilogue = {}) {
+    return {args, workspace, {epilogue}};
+  }
+};
 
 }  // namespace tessera::kernels::grouped_matmul::sm80

@@ -1,4 +1,4 @@
-// Entry points of grouped matrix products with wgmma (compute capability 9.0, compiled for sm_90a).
+// Launches of grouped matrix products with wgmma (compute capability 9.0, compiled for sm_90a).
 // What the copy unit cannot address (rows that are not at multiples of 16 bytes, negative strides)
 // is multiplied by the kernels of sm80.
 //
@@ -69,6 +69,7 @@ class panel_products {
   /// Rows that the table of groups is cut into.
   int tile_rows = of_tiles::tile_rows;
 
+  static auto entries() { return kernels_of::entries(); }
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     if (!boxed_) return of_tiles{epilogue}.multiply(args, stream);
     const bool by_table = args.table.rows != nullptr && !args.sums_rows;
@@ -124,46 +125,22 @@ class panel_products {
   bool boxed_;
 };
 
-/// The kernels and products of a row.
-template <class Kernel, class Epilogue = no_epilogue>
-using kernels_for =
-    std::conditional_t<is_8_bits(Kernel::config.type), scaled_kernels<Kernel, Epilogue>,
-                       row_kernels<Kernel, Epilogue>>;
-template <class Kernel, class Epilogue>
-using products_for =
-    std::conditional_t<is_8_bits(Kernel::config.type), scaled_products<Kernel, Epilogue>,
-                       panel_products<Kernel, Epilogue>>;
-
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
+/// The launch of a row with an epilogue.
 template <class Kernel>
-std::size_t workspace_bytes(const grouped_matmul_kernel_args& args, int multiprocessors) {
-  return sm80::workspace_bytes<Kernel>(args, multiprocessors);
-}
+struct launcher {
+  using args_type = grouped_matmul_kernel_args;
+  template <class Epilogue>
+  using products =
+      std::conditional_t<is_8_bits(Kernel::config.type), scaled_products<Kernel, Epilogue>,
+                         panel_products<Kernel, Epilogue>>;
 
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<kernels_for<Kernel>>();
-}
-
-/// Runs the row's kernels, with an epilogue, on `context.stream` of the current device; returns
-/// before the work is done. Can be captured in a graph once the device is ready (see `prepare`).
-template <class Kernel, class Epilogue>
-status launch_with(const grouped_matmul_kernel_args& args, const launch_context& context,
-                   const Epilogue& epilogue) {
-  using products = products_for<Kernel, Epilogue>;
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<kernels_for<Kernel, Epilogue>>(context, bytes); !done) return done;
-  return cuda::launched(
-      sm80::grouped_launch<Kernel, products>(args, context, {args, context.threads, epilogue})
-          .run());
-}
-
-/// The same without one.
-template <class Kernel>
-status launch(const grouped_matmul_kernel_args& args, const launch_context& context) {
-  return launch_with<Kernel>(args, context, no_epilogue{});
-}
+  template <class Epilogue = no_epilogue>
+  static sm80::grouped_launch<Kernel, products<Epilogue>> of(const args_type& args,
+                                                             int multiprocessors,
+                                                             std::byte* workspace,
+                                                             const Epilogue& epilogue = {}) {
+    return {args, workspace, {args, multiprocessors, epilogue}};
+  }
+};
 
 }  // namespace tessera::kernels::grouped_matmul::sm90

@@ -74,6 +74,7 @@ class scaled_products {
   /// Rows that the table of groups is cut into.
   int tile_rows;
 
+  static auto entries() { return kernels_of::entries(); }
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     scaled_launch launch{.all = {.product = args, .a = {}, .b = {}}, .scales = scales_};
     if (args.tiles(tile_rows, shape::columns) == 0) return cudaSuccess;

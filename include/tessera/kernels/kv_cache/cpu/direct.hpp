@@ -9,6 +9,7 @@
 #pragma once
 
 #include <tessera/families/kv_cache/args.hpp>
+#include <tessera/families/kv_cache/fits.hpp>
 #include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/kv_cache/options.hpp>
 #include <tessera/families/kv_cache/problem.hpp>
@@ -24,9 +25,7 @@ template <class Row>
 status launch(const kv_cache_args& args, const kv_cache_options& options, const cpu& where = {}) {
   constexpr bool copies = Row::config.pass == kv_cache_pass::copy;
   const kv_cache_op op = copies ? kv_cache_op::kv_cache_copy : kv_cache_op::kv_cache_append;
-  kv_cache_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  return kernels::kv_cache::cpu::launch<Row>(lowered, {.threads = direct::threads_of(where)});
+  return direct::launch_on_cpu<kernels::kv_cache::cpu::launcher, Row>(op, args, options, where);
 }
 
 /// The same with default options.

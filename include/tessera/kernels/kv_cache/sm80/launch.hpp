@@ -1,5 +1,4 @@
-// Entry points of the kernels of caches for GPUs (sm_80 and everything later): workspace,
-// preparation and launch, with the signatures that the table of rows has.
+// Launches of the kernels of caches for GPUs (sm_80 and everything later).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
@@ -13,47 +12,17 @@
 #include <tessera/families/kv_cache/config.hpp>
 #include <tessera/families/kv_cache/kernel_args.hpp>
 #include <tessera/families/kv_cache/rules.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
+#include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/kv_cache/sm80/append.hpp>
 #include <tessera/kernels/kv_cache/sm80/copy.hpp>
-#include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/float8.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::kv_cache::sm80 {
 
 template <class Kernel>
 constexpr bool appends = Kernel::config.pass == kv_cache_pass::append;
-
-/// None is needed.
-template <class Kernel>
-std::size_t workspace_bytes(const kv_cache_kernel_args&, int) {
-  return 0;
-}
-
-/// One kernel stands for all: they are compiled together.
-template <class Kernel>
-struct row_kernels {
-  static_assert(broken_rule(Kernel::config) == kv_cache_rule::none);
-  static auto entries() {
-    if constexpr (appends<Kernel>) {
-      return std::array{
-          prim::cuda::kernel_entry{reinterpret_cast<const void*>(&append_tokens<1, float, float>)}};
-    } else {
-      return std::array{
-          prim::cuda::kernel_entry{reinterpret_cast<const void*>(&copy_pages<uint4>)}};
-    }
-  }
-};
-
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  int device = 0;
-  return prim::cuda::readiness<row_kernels<Kernel>>::ready_current(device);
-}
 
 /// To pools of any type.
 template <class From>
@@ -90,21 +59,34 @@ cudaError_t append(const kv_append_args& args, cudaStream_t stream) {
   }
 }
 
-/// Queues the row's kernel on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
+/// The launch of what a row does.
 template <class Kernel>
-status launch(const kv_cache_kernel_args& args, const launch_context& context) {
-  if (status done = prepare<Kernel>(); !done) return done;
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  cudaError_t code = cudaSuccess;
-  if constexpr (appends<Kernel>) {
-    code = append<Kernel>(args.append, stream);
-  } else {
-    code = copy(args.copy, stream);
+struct launcher {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  using args_type = kv_cache_kernel_args;
+
+  static launcher of(const args_type& call, int /*multiprocessors*/, std::byte* /*workspace*/) {
+    return {call};
   }
-  if (code == cudaSuccess) return {};
-  cudaGetLastError();
-  return prim::cuda::device_failure("kernel launch", code);
-}
+
+  /// One kernel stands for all: they are compiled together.
+  static auto entries() {
+    if constexpr (appends<Kernel>) {
+      return std::array{cuda::entry_of(&append_tokens<1, float, float>)};
+    } else {
+      return std::array{cuda::entry_of(&copy_pages<uint4>)};
+    }
+  }
+  static std::size_t bytes() { return 0; }
+  cudaError_t launch(cudaStream_t stream) const {
+    if constexpr (appends<Kernel>) {
+      return append<Kernel>(args.append, stream);
+    } else {
+      return copy(args.copy, stream);
+    }
+  }
+
+  const args_type& args;
+};
 
 }  // namespace tessera::kernels::kv_cache::sm80

@@ -52,7 +52,7 @@ struct dense_kernels {
     return attention::sm80::launch_with<attention_row>(args, hooks, context);
   }
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
-    return grouped_matmul::sm80::launch<product_row>(args, context);
+    return cuda::launch<grouped_matmul::sm80::launcher<product_row>>(args, context);
   }
 };
 

@@ -35,7 +35,9 @@ class dense_selected {
  public:
   dense_selected(const latent_attention_kernel_args& args, int multiprocessors,
                  std::byte* workspace)
-      : args_(args), on_matrix_unit_(indexer_tile::takes(args.indexer, Kernel::config.type)) {
+      : args_(args),
+        multiprocessors_(multiprocessors),
+        on_matrix_unit_(indexer_tile::takes(args.indexer, Kernel::config.type)) {
     cuda::workspace_parts parts(workspace);
     lists_.words = memory_.words = ceil_div(args.length, tile_side) * (tile_side / 32);
     lists_.length = args.length;
@@ -64,8 +66,8 @@ class dense_selected {
     all.push_back(cuda::entry_of(&unite_lists<threads>));
     return all;
   }
-  std::size_t bytes(int multiprocessors) const {
-    return bytes_of_lists_ + dense_type(args_, multiprocessors, nullptr).bytes();
+  std::size_t bytes() const {
+    return bytes_of_lists_ + dense_type(args_, multiprocessors_, nullptr).bytes();
   }
 
   status launch(const launch_context& context) const {
@@ -98,6 +100,7 @@ class dense_selected {
   }
 
   latent_attention_kernel_args args_;
+  int multiprocessors_;
   bool on_matrix_unit_;
   selection_memory memory_{};
   listed_keys lists_{};

@@ -1,5 +1,4 @@
-// Entry points of latent attention for GPUs (sm_80 and everything later): workspace, preparation
-// and launch, with the signatures that the table of rows has.
+// Launches of latent attention for GPUs (sm_80 and everything later).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
@@ -7,13 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <cuda_runtime.h>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/families/latent_attention/rules.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/latent_attention/sm80/backward.hpp>
 #include <tessera/kernels/latent_attention/sm80/dense_forward.hpp>
@@ -160,96 +159,40 @@ struct backward_launch {
   }
 };
 
-/// Of a workspace whose parts the launch places itself.
-struct memory_size {
-  std::size_t bytes = 0;
-};
+/// A launch by `Kernels`, which place their parts of the workspace when they run.
+template <class Kernels>
+struct launch_by : Kernels {
+  launch_by(const latent_attention_kernel_args& args, int multiprocessors, std::byte* workspace)
+      : args_(args), bytes_(Kernels::memory(args, multiprocessors, workspace).bytes) {}
 
-/// Launches of expanded latents of a type.
-template <class Kernel>
-struct dense_launch {
-  using dense = dense_forward<dense_kernels<Kernel>>;
+  std::size_t bytes() const { return bytes_; }
+  status launch(const launch_context& context) const { return Kernels::run(args_, context); }
 
-  static auto entries() { return dense::entries(); }
-  static memory_size memory(const latent_attention_kernel_args& args, int multiprocessors,
-                            std::byte* base) {
-    return {dense(args, multiprocessors, base).bytes()};
-  }
-  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
-    return dense(args, context.threads, context.workspace).launch(context);
-  }
-};
-
-/// The same, of which each token sees those of a list.
-template <class Kernel>
-struct dense_selected_launch {
-  using dense = dense_selected<Kernel>;
-
-  static auto entries() { return dense::entries(); }
-  static memory_size memory(const latent_attention_kernel_args& args, int multiprocessors,
-                            std::byte* base) {
-    return {dense(args, multiprocessors, base).bytes(multiprocessors)};
-  }
-  static status run(const latent_attention_kernel_args& args, const launch_context& context) {
-    return dense(args, context.threads, context.workspace).launch(context);
-  }
-};
-
-/// The launch of a row's form, on the matrix unit.
-template <class Kernel, latent_form Form>
-struct matrix_launch_of;
-template <class Kernel>
-struct matrix_launch_of<Kernel, latent_form::absorbed> {
-  using type = matrix_launch<Kernel>;
-};
-template <class Kernel>
-struct matrix_launch_of<Kernel, latent_form::expanded> {
-  using type = dense_launch<Kernel>;
-};
-template <class Kernel>
-struct matrix_launch_of<Kernel, latent_form::selected> {
-  using type = dense_selected_launch<Kernel>;
+ private:
+  const latent_attention_kernel_args& args_;
+  std::size_t bytes_;
 };
 
 /// The launch of a row's form, direction and type.
-template <class Kernel, bool Backward, bool OfAnyType>
-struct launch_type {
-  using type = backward_launch<Kernel>;
-};
 template <class Kernel>
-struct launch_type<Kernel, false, true> {
-  using type = forward_launch<Kernel>;
-};
-template <class Kernel>
-struct launch_type<Kernel, false, false> : matrix_launch_of<Kernel, Kernel::config.form> {};
-template <class Kernel>
-using launch_of = typename launch_type<Kernel, Kernel::config.pass == latent_pass::backward,
-                                       Kernel::config.type == dtype::none>::type;
-template <class Kernel>
-struct row_kernels : launch_of<Kernel> {
+struct launcher {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  using args_type = latent_attention_kernel_args;
+
+  static auto of(const args_type& args, int multiprocessors, std::byte* workspace) {
+    constexpr latent_attention_config config = Kernel::config;
+    if constexpr (config.pass == latent_pass::backward) {
+      return launch_by<backward_launch<Kernel>>(args, multiprocessors, workspace);
+    } else if constexpr (config.type == dtype::none) {
+      return launch_by<forward_launch<Kernel>>(args, multiprocessors, workspace);
+    } else if constexpr (config.form == latent_form::absorbed) {
+      return launch_by<matrix_launch<Kernel>>(args, multiprocessors, workspace);
+    } else if constexpr (config.form == latent_form::expanded) {
+      return dense_forward<dense_kernels<Kernel>>(args, multiprocessors, workspace);
+    } else {
+      return dense_selected<Kernel>(args, multiprocessors, workspace);
+    }
+  }
 };
-
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const latent_attention_kernel_args& args, int multiprocessors) {
-  return row_kernels<Kernel>::memory(args, multiprocessors, nullptr).bytes;
-}
-
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
-}
-
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
-template <class Kernel>
-status launch(const latent_attention_kernel_args& args, const launch_context& context) {
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<row_kernels<Kernel>>(context, bytes); !done) return done;
-  return row_kernels<Kernel>::run(args, context);
-}
 
 }  // namespace tessera::kernels::latent_attention::sm80

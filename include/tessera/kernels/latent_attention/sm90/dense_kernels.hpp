@@ -56,7 +56,7 @@ struct dense_kernels {
     return attention::sm90::launch<attention_row>(args, context);
   }
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
-    return grouped_matmul::sm90::launch<product_row>(args, context);
+    return cuda::launch<grouped_matmul::sm90::launcher<product_row>>(args, context);
   }
 };
 

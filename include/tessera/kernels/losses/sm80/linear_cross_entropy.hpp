@@ -209,7 +209,7 @@ class linear_cross_entropy_row {
     grouped_matmul_kernel_args sizes;
     constexpr std::int32_t one_group = 0;
     sizes.group_sizes = &one_group;
-    return grouped_matmul::sm80::workspace_bytes<factor_row>(sizes, 0);
+    return cuda::workspace_bytes<grouped_matmul::sm80::launcher<factor_row>>(sizes, 0);
   }
   grouped_matmul_kernel_args product() const {
     grouped_matmul_kernel_args made;
@@ -273,11 +273,8 @@ class linear_cross_entropy_row {
   }
 
   void multiply(const grouped_matmul_kernel_args& product, row_launch& rows) const {
-    rows.add(grouped_matmul::sm80::grouped_launch<factor_row>(
-                 product, {.workspace = memory_.product,
-                           .workspace_bytes = memory_.product_bytes,
-                           .stream = stream_})
-                 .run());
+    rows.add(
+        grouped_matmul::sm80::grouped_launch<factor_row>(product, memory_.product).launch(stream_));
   }
 
   const linear_cross_entropy_kernel_args& args_;

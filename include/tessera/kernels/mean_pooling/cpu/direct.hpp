@@ -9,9 +9,6 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
-#include <cstddef>
-#include <span>
-
 #include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
 #include <tessera/families/mean_pooling/lower.hpp>
@@ -19,7 +16,6 @@
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/kernels/direct.hpp>
 #include <tessera/kernels/mean_pooling/cpu/launch.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -33,24 +29,13 @@ namespace tessera {
 template <class Row>
 status launch(const mean_pooling_args& args, const mean_pooling_options& options,
               const cpu& where = {}) {
-  using isa_type = typename kernels::mean_pooling::cpu::traits<Row>::isa_type;
-  constexpr mean_pooling_config config = kernels::mean_pooling::cpu::traits<Row>::config;
-  constexpr bool backward = config.pass == pooling_pass::backward;
+  constexpr bool backward = Row::config.pass == pooling_pass::backward;
   const bool chunks = (backward ? args.d_x : args.x).rank == 4;
   const mean_pooling_op op =
       backward ? (chunks ? mean_pooling_op::mean_pooling_chunks_backward
                          : mean_pooling_op::mean_pooling_backward)
                : (chunks ? mean_pooling_op::mean_pooling_chunks : mean_pooling_op::mean_pooling);
-  mean_pooling_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  if (status done = direct::check_row(config, problem_of(args, options, op)); !done) return done;
-  const int threads = direct::threads_of(where);
-  const std::size_t bytes = kernels::mean_pooling::cpu::workspace_bytes<Row>(lowered, threads);
-  std::span<std::byte> memory;
-  if (status done = prim::find_workspace<isa_type>(where.workspace, bytes, memory); !done) {
-    return done;
-  }
-  return kernels::mean_pooling::cpu::launch<Row>(lowered, {threads, memory.data(), memory.size()});
+  return direct::launch_on_cpu<kernels::mean_pooling::cpu::launcher, Row>(op, args, options, where);
 }
 
 /// The same with default options.

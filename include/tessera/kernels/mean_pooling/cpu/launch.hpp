@@ -1,27 +1,18 @@
-// Entry points of the mean pooling kernels.
+// Launches of the mean pooling kernels on the CPU.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <tessera/families/mean_pooling/kernel_args.hpp>
+#include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/mean_pooling/cpu/backward.hpp>
 #include <tessera/kernels/mean_pooling/cpu/forward.hpp>
 #include <tessera/kernels/mean_pooling/cpu/scratch.hpp>
 #include <tessera/kernels/mean_pooling/cpu/traits.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::mean_pooling::cpu {
-
-/// Bytes of scratch memory for `launch`. Reads no memory that `args` points to.
-template <class Row>
-std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int) {
-  return scratch<Row>::carve(args, nullptr, nullptr);
-}
 
 /// What follows from the contents of offsets and masks: where the chunks of a sequence begin among
 /// the means, and the sum of the weights of an entry.
@@ -46,23 +37,28 @@ void prepare(const mean_pooling_kernel_args& args, const scratch<Row>& memory, i
       });
 }
 
-/// Runs the row's kernel; see `mean_pooling_launch_function`. `args` come from `lower`.
+/// A launch of a row's direction.
 template <class Row>
-status launch(const mean_pooling_kernel_args& args, const launch_context& context) {
-  const std::size_t needed = workspace_bytes<Row>(args, context.threads);
-  if (status done = prim::check_workspace({context.workspace, context.workspace_bytes}, needed);
-      !done) {
-    return done;
+struct launcher {
+  using args_type = mean_pooling_kernel_args;
+
+  static launcher of(const args_type& call) { return {call}; }
+
+  std::size_t workspace_bytes(int /*threads*/) const {
+    return scratch<Row>::carve(args, nullptr, nullptr);
   }
-  scratch<Row> memory;
-  scratch<Row>::carve(args, context.workspace, &memory);
-  prepare<Row>(args, memory, context.threads);
-  if constexpr (traits<Row>::config.pass == pooling_pass::forward) {
-    forward_launch<Row>(args, memory).run(context.threads);
-  } else {
-    backward_launch<Row>(args, memory).run(context.threads);
+  void run(std::byte* workspace, int threads) const {
+    scratch<Row> memory;
+    scratch<Row>::carve(args, workspace, &memory);
+    prepare<Row>(args, memory, threads);
+    if constexpr (traits<Row>::config.pass == pooling_pass::forward) {
+      forward_launch<Row>(args, memory).run(threads);
+    } else {
+      backward_launch<Row>(args, memory).run(threads);
+    }
   }
-  return {};
-}
+
+  const args_type& args;
+};
 
 }  // namespace tessera::kernels::mean_pooling::cpu

@@ -1,5 +1,4 @@
-// Entry points of the mean pooling kernels for GPUs (sm_80 and everything later): workspace,
-// preparation and launch, with the signatures that the table of rows has.
+// Launches of the mean pooling kernels for GPUs (sm_80 and everything later).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
@@ -14,14 +13,12 @@
 #include <tessera/families/mean_pooling/kernel_args.hpp>
 #include <tessera/families/mean_pooling/rules.hpp>
 #include <tessera/families/mean_pooling/schedule_sm80.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/mean_pooling/sm80/backward.hpp>
 #include <tessera/kernels/mean_pooling/sm80/counts.hpp>
 #include <tessera/kernels/mean_pooling/sm80/forward.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/launch.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::mean_pooling::sm80 {
 
@@ -54,12 +51,6 @@ struct scratch {
     bytes = parts.bytes();
   }
 };
-
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const mean_pooling_kernel_args& args, int) {
-  return scratch(args, is_forward<Kernel>, size_of(Kernel::config.type), nullptr).bytes;
-}
 
 /// True if every row of tokens and means starts and ends at a multiple of 16 bytes.
 inline bool rows_are_wide(const mean_pooling_kernel_args& args, int element_bytes) {
@@ -99,29 +90,6 @@ pass_kernel pass_of_tokens(bool wide, bool masked) {
                 : pass_of_tokens<Kernel, 1, unit_weights>();
 }
 
-/// All kernels of a row.
-template <class Kernel>
-struct row_kernels {
-  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
-  static auto entries() {
-    return std::array{cuda::entry_of(pass_of_tokens<Kernel>(true, false)),
-                      cuda::entry_of(pass_of_tokens<Kernel>(true, true)),
-                      cuda::entry_of(pass_of_tokens<Kernel>(false, false)),
-                      cuda::entry_of(pass_of_tokens<Kernel>(false, true)),
-                      cuda::entry_of(&combine_pieces<Kernel>),
-                      cuda::entry_of(&count_chunks<Kernel>),
-                      cuda::entry_of(&add_weights<Kernel, weights_of_mask>),
-                      cuda::entry_of(&add_weights<Kernel, sums_of_slices>)};
-  }
-};
-
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<row_kernels<Kernel>>();
-}
-
 /// What kernels of tokens need beforehand.
 template <class Kernel>
 cudaError_t launch_counts(const launch_args& args, const scratch& memory, cudaStream_t stream) {
@@ -148,39 +116,56 @@ cudaError_t launch_counts(const launch_args& args, const scratch& memory, cudaSt
              memory.slices, memory.totals);
 }
 
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
+/// The launch of a row.
 template <class Kernel>
-status launch(const mean_pooling_kernel_args& args, const launch_context& context) {
-  constexpr int element_bytes = size_of(Kernel::config.type);
-  const scratch memory(args, is_forward<Kernel>, element_bytes, context.workspace);
-  if (status done =
-          prim::check_workspace({context.workspace, context.workspace_bytes}, memory.bytes);
-      !done) {
-    return done;
+struct launcher {
+  static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
+  using args_type = mean_pooling_kernel_args;
+  static constexpr int element_bytes = size_of(Kernel::config.type);
+
+  static launcher of(const args_type& args, int /*multiprocessors*/, std::byte* workspace) {
+    return {args, workspace};
   }
-  int device = 0;
-  using ready = prim::cuda::readiness<row_kernels<Kernel>>;
-  if (status done = ready::ready_current(device); !done) return done;
-  const auto stream = static_cast<cudaStream_t>(context.stream);
-  const bool wide = rows_are_wide(args, element_bytes);
-  const launch_args launched{.call = args,
-                             .cut = pooling_schedule_of(args, {element_bytes, wide}),
-                             .chunks_before = memory.chunks_before,
-                             .totals = memory.totals,
-                             .partials = memory.partials};
-  cudaError_t code = launch_counts<Kernel>(launched, memory, stream);
-  if (code == cudaSuccess && launched.cut.items() > 0) {
-    code = prim::cuda::launch_kernel(pass_of_tokens<Kernel>(wide, args.mask != nullptr),
-                                     cuda::grid_of(launched.cut.items()), pooling_threads_sm80, 0,
-                                     stream, false, launched);
+
+  static auto entries() {
+    return std::array{cuda::entry_of(pass_of_tokens<Kernel>(true, false)),
+                      cuda::entry_of(pass_of_tokens<Kernel>(true, true)),
+                      cuda::entry_of(pass_of_tokens<Kernel>(false, false)),
+                      cuda::entry_of(pass_of_tokens<Kernel>(false, true)),
+                      cuda::entry_of(&combine_pieces<Kernel>),
+                      cuda::entry_of(&count_chunks<Kernel>),
+                      cuda::entry_of(&add_weights<Kernel, weights_of_mask>),
+                      cuda::entry_of(&add_weights<Kernel, sums_of_slices>)};
   }
-  if (code == cudaSuccess && is_forward<Kernel> && launched.cut.combine_items() > 0) {
-    code = prim::cuda::launch_kernel(
-        &combine_pieces<Kernel>, cuda::grid_of(launched.cut.combine_items()), pooling_threads_sm80,
-        0, stream, ready::dependent(device), launched);
+  std::size_t bytes() const { return memory_.bytes; }
+
+  cudaError_t launch(cudaStream_t stream) const {
+    const bool wide = rows_are_wide(args_, element_bytes);
+    const launch_args all{.call = args_,
+                          .cut = pooling_schedule_of(args_, {element_bytes, wide}),
+                          .chunks_before = memory_.chunks_before,
+                          .totals = memory_.totals,
+                          .partials = memory_.partials};
+    cudaError_t code = launch_counts<Kernel>(all, memory_, stream);
+    if (code == cudaSuccess && all.cut.items() > 0) {
+      code = prim::cuda::launch_kernel(pass_of_tokens<Kernel>(wide, args_.mask != nullptr),
+                                       cuda::grid_of(all.cut.items()), pooling_threads_sm80, 0,
+                                       stream, false, all);
+    }
+    if (code == cudaSuccess && is_forward<Kernel> && all.cut.combine_items() > 0) {
+      code = prim::cuda::launch_kernel(&combine_pieces<Kernel>,
+                                       cuda::grid_of(all.cut.combine_items()), pooling_threads_sm80,
+                                       0, stream, cuda::starts_early<launcher>(), all);
+    }
+    return code;
   }
-  return cuda::launched(code);
-}
+
+ private:
+  launcher(const args_type& args, std::byte* workspace)
+      : args_(args), memory_(args, is_forward<Kernel>, element_bytes, workspace) {}
+
+  const args_type& args_;
+  scratch memory_;
+};
 
 }  // namespace tessera::kernels::mean_pooling::sm80

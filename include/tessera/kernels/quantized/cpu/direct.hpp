@@ -9,9 +9,7 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
-#include <cstddef>
-#include <span>
-
+#include <tessera/families/quantized/fits.hpp>
 #include <tessera/families/quantized/lower.hpp>
 #include <tessera/families/quantized/options.hpp>
 #include <tessera/families/quantized/problem.hpp>
@@ -19,32 +17,9 @@
 #include <tessera/families/quantized/weight_args.hpp>
 #include <tessera/kernels/direct.hpp>
 #include <tessera/kernels/quantized/cpu/launch.hpp>
-#include <tessera/prim/common/workspace.hpp>
-#include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
-
-namespace kernels::quantized::cpu {
-
-/// Checks a call of an operation and runs the kernel of `Row` on it.
-template <class Row, class Op, class Args>
-status launch_directly(Op op, const Args& args, const quantized_options& options,
-                       const tessera::cpu& where) {
-  quantized_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  const int threads = direct::threads_of(where);
-  const std::size_t bytes = workspace_bytes<Row>(lowered, threads);
-  std::span<std::byte> memory;
-  if (status done = prim::find_workspace<typename isa::of<Row::config.target>::type>(
-          where.workspace, bytes, memory);
-      !done) {
-    return done;
-  }
-  return launch<Row>(lowered, {threads, memory.data(), memory.size()});
-}
-
-}  // namespace kernels::quantized::cpu
 
 /// Runs the kernel of `Row`, which quantizes or dequantizes, on the CPU: same arguments, options,
 /// checks and results as the operation, and nothing is looked up.
@@ -54,7 +29,7 @@ status launch(const weight_args& args, const quantized_options& options, const c
   static_assert(pass == quantized_pass::quantize || pass == quantized_pass::dequantize);
   constexpr weight_op op =
       pass == quantized_pass::quantize ? weight_op::quantize : weight_op::dequantize;
-  return kernels::quantized::cpu::launch_directly<Row>(op, args, options, where);
+  return direct::launch_on_cpu<kernels::quantized::cpu::launcher, Row>(op, args, options, where);
 }
 
 /// The same of a product with packed weights, or of its gradients.
@@ -66,7 +41,7 @@ status launch(const quantized_matmul_args& args, const quantized_options& option
   constexpr quantized_matmul_op op = pass == quantized_pass::forward
                                          ? quantized_matmul_op::quantized_matmul
                                          : quantized_matmul_op::quantized_matmul_backward;
-  return kernels::quantized::cpu::launch_directly<Row>(op, args, options, where);
+  return direct::launch_on_cpu<kernels::quantized::cpu::launcher, Row>(op, args, options, where);
 }
 
 }  // namespace tessera

@@ -15,6 +15,7 @@
 #include <tessera/families/grouped_matmul/config.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/quantized/sm80/decode.hpp>
@@ -35,7 +36,7 @@ struct tile_factors {
   };
   static auto entries() { return grouped_matmul::sm80::row_kernels<row>::entries(); }
   static status launch(const grouped_matmul_kernel_args& product, const launch_context& context) {
-    return grouped_matmul::sm80::launch<row>(product, context);
+    return cuda::launch<grouped_matmul::sm80::launcher<row>>(product, context);
   }
 };
 
@@ -103,6 +104,7 @@ class product_row {
   }
   std::size_t bytes() const { return bytes_; }
 
+  status launch(cudaStream_t stream) { return launch(stream, cuda::starts_early<product_row>()); }
   /// `dependent`: a kernel may start before the one before it has ended.
   status launch(cudaStream_t stream, bool dependent) {
     stream_ = stream;

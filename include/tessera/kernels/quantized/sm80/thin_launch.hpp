@@ -23,15 +23,6 @@
 
 namespace tessera::kernels::quantized::sm80 {
 
-/// Whether kernels of a row may be launched before the kernel before them has ended, on the current
-/// device, which is ready.
-template <class RowKernels>
-bool starts_early() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         prim::cuda::readiness<RowKernels>::dependent(device);
-}
-
 /// Hidden, because shared objects that hold the same kernels have words of their own.
 class __attribute__((visibility("hidden"))) thin_arrivals {
  public:

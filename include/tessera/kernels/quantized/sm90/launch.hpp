@@ -1,4 +1,4 @@
-// Entry points of products with packed weights on Hopper (compute capability 9.0, compiled for
+// Launches of products with packed weights on Hopper (compute capability 9.0, compiled for
 // sm_90a). Few rows of x, very many, weights with groups of outputs and what the copy unit cannot
 // address go the way of sm80, with wgmma where weights are decoded first.
 //
@@ -15,6 +15,7 @@
 #include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/families/quantized/rules.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
 #include <tessera/kernels/quantized/sm80/product.hpp>
@@ -35,7 +36,7 @@ struct panel_factors {
   };
   static auto entries() { return grouped_matmul::sm90::row_kernels<row>::entries(); }
   static status launch(const grouped_matmul_kernel_args& product, const launch_context& context) {
-    return grouped_matmul::sm90::launch<row>(product, context);
+    return cuda::launch<grouped_matmul::sm90::launcher<row>>(product, context);
   }
 };
 
@@ -145,13 +146,13 @@ class forward_row {
 
   status launch(cudaStream_t stream) {
     if (streams() && streamed_.served()) {
-      return streamed_.launch(stream, sm80::starts_early<forward_row>());
+      return streamed_.launch(stream, cuda::starts_early<forward_row>());
     }
     if (args_.batch > sm80::thin_rows && args_.batch < many_rows) {
       const decoded_products<type> products(args_, multiprocessors_);
       if (products.served()) return products.launch(stream);
     }
-    return decoded_first_.launch(stream, sm80::starts_early<forward_row>());
+    return decoded_first_.launch(stream, cuda::starts_early<forward_row>());
   }
 
  private:
@@ -163,27 +164,14 @@ class forward_row {
   int multiprocessors_;
 };
 
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
+/// The launch of a row.
 template <class Kernel>
-std::size_t workspace_bytes(const quantized_kernel_args& args, int multiprocessors) {
-  return forward_row<Kernel>(args, nullptr, multiprocessors).bytes();
-}
+struct launcher {
+  using args_type = quantized_kernel_args;
 
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<forward_row<Kernel>>();
-}
-
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
-template <class Kernel>
-status launch(const quantized_kernel_args& args, const launch_context& context) {
-  const std::size_t bytes = workspace_bytes<Kernel>(args, context.threads);
-  if (status done = cuda::ready<forward_row<Kernel>>(context, bytes); !done) return done;
-  return forward_row<Kernel>(args, context.workspace, context.threads)
-      .launch(static_cast<cudaStream_t>(context.stream));
-}
+  static forward_row<Kernel> of(const args_type& args, int multiprocessors, std::byte* workspace) {
+    return {args, workspace, multiprocessors};
+  }
+};
 
 }  // namespace tessera::kernels::quantized::sm90

@@ -11,9 +11,6 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
-#include <cstddef>
-#include <span>
-
 #include <tessera/families/sparse_attention/block_mask.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
@@ -25,32 +22,9 @@
 #include <tessera/kernels/direct.hpp>
 #include <tessera/kernels/sparse_attention/cpu/launch.hpp>
 #include <tessera/prim/common/hooks.hpp>
-#include <tessera/prim/common/workspace.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
-
-namespace direct {
-
-/// A call of an operation by the kernel of `Row`.
-template <class Row, class Op, class Args, class Options, class Mask>
-status launch_sparse(Op op, const Args& args, const Options& options, const cpu& where,
-                     const Mask& mask) {
-  namespace target = kernels::sparse_attention::cpu;
-  using isa_type = typename isa::of<Row::config.target>::type;
-  sparse_attention_kernel_args lowered;
-  if (status done = lower(op, args, options, lowered); !done) return done;
-  if (status done = check_row(Row::config, problem_of(args, options, op)); !done) return done;
-  const int threads = threads_of(where);
-  std::span<std::byte> memory;
-  const std::size_t bytes = target::launch_of<Row>(lowered, mask).workspace_bytes(threads);
-  if (status done = prim::find_workspace<isa_type>(where.workspace, bytes, memory); !done) {
-    return done;
-  }
-  return target::launch_with<Row>(lowered, mask, {threads, memory.data(), memory.size()});
-}
-
-}  // namespace direct
 
 /// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as
 /// `blocksparse_attention`, and nothing is looked up. The mask functor of `hooks` hides more: it is
@@ -62,8 +36,8 @@ status launch_sparse(Op op, const Args& args, const Options& options, const cpu&
 template <class Row, class Mask = prim::no_mask_functor>
 status launch(const blocksparse_attention_args& args, const blocksparse_attention_options& options,
               const cpu& where = {}, const mask_hooks<Mask>& hooks = {}) {
-  return direct::launch_sparse<Row>(blocksparse_op::blocksparse_attention, args, options, where,
-                                    hooks.mask);
+  return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
+      blocksparse_op::blocksparse_attention, args, options, where, hooks.mask);
 }
 
 /// The same for `blocksparse_attention_backward`: the functor is that of the forward call.
@@ -71,22 +45,22 @@ template <class Row, class Mask = prim::no_mask_functor>
 status launch(const blocksparse_attention_backward_args& args,
               const blocksparse_attention_options& options, const cpu& where = {},
               const mask_hooks<Mask>& hooks = {}) {
-  return direct::launch_sparse<Row>(blocksparse_backward_op::blocksparse_attention_backward, args,
-                                    options, where, hooks.mask);
+  return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
+      blocksparse_backward_op::blocksparse_attention_backward, args, options, where, hooks.mask);
 }
 
 /// The same for `native_sparse_attention` and its gradients, without functors.
 template <class Row>
 status launch(const native_sparse_attention_args& args,
               const native_sparse_attention_options& options, const cpu& where = {}) {
-  return direct::launch_sparse<Row>(native_sparse_op::native_sparse_attention, args, options, where,
-                                    prim::no_mask_functor{});
+  return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
+      native_sparse_op::native_sparse_attention, args, options, where);
 }
 template <class Row>
 status launch(const native_sparse_attention_backward_args& args,
               const native_sparse_attention_options& options, const cpu& where = {}) {
-  return direct::launch_sparse<Row>(native_sparse_backward_op::native_sparse_attention_backward,
-                                    args, options, where, prim::no_mask_functor{});
+  return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
+      native_sparse_backward_op::native_sparse_attention_backward, args, options, where);
 }
 
 }  // namespace tessera

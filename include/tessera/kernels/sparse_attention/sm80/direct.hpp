@@ -47,19 +47,15 @@ status launch_sparse(Op op, const Args& args, const Options& options, const cuda
   sparse_attention_kernel_args lowered;
   device_id device;
   if (status done = lower(op, args, options, lowered, &device); !done) return done;
+  using row = std::conditional_t<on_sm90, kernels_of::sm90::launcher<Kernel>,
+                                 kernels_of::sm80::launcher<Kernel>>;
   return launch_on_device(
       Kernel::config, problem_of(args, options, op), device, where,
       [&](int multiprocessors) {
-        using row = std::conditional_t<on_sm90, kernels_of::sm90::row_of_config<Kernel, Mask>,
-                                       kernels_of::sm80::row_of_config<Kernel, Mask>>;
-        return row::of(lowered, mask, multiprocessors, nullptr).bytes();
+        return kernels::cuda::workspace_bytes<row>(lowered, multiprocessors, mask);
       },
       [&](const launch_context& context) {
-        if constexpr (on_sm90) {
-          return kernels_of::sm90::launch_with<Kernel>(lowered, mask, context);
-        } else {
-          return kernels_of::sm80::launch_with<Kernel>(lowered, mask, context);
-        }
+        return kernels::cuda::launch<row>(lowered, context, mask);
       });
 }
 

@@ -1,5 +1,4 @@
-// Entry points of sparse attention for GPUs (sm_80 and everything later): workspace, preparation
-// and launch, with the signatures that the table of rows has.
+// Launches of sparse attention for GPUs (sm_80 and everything later).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
@@ -9,92 +8,45 @@
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/families/sparse_attention/rules.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/blocksparse.hpp>
 #include <tessera/kernels/sparse_attention/sm80/dense.hpp>
 #include <tessera/kernels/sparse_attention/sm80/dense_backward.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse.hpp>
 #include <tessera/prim/common/hooks.hpp>
-#include <tessera/spec/launch_context.hpp>
-#include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
 
-/// Of a row's pattern, direction and operands. `Mask` is a functor that hides more pairs of
-/// blocksparse attention.
-template <class Kernel, class Mask, sparse_pattern Pattern, bool Backward, bool OnMatrixUnit>
-struct row_type;
-template <class Kernel, class Mask>
-struct row_type<Kernel, Mask, sparse_pattern::blocksparse, false, false> {
-  using type = blocksparse_forward_row<Kernel, Mask>;
-};
-template <class Kernel, class Mask>
-struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, false> {
-  using type = blocksparse_backward_row<Kernel, Mask>;
-};
-template <class Kernel, class Mask>
-struct row_type<Kernel, Mask, sparse_pattern::blocksparse, false, true> {
-  using type = dense_blocksparse_row<Kernel, Mask, dense_kernels<Kernel>>;
-};
-template <class Kernel, class Mask>
-struct row_type<Kernel, Mask, sparse_pattern::blocksparse, true, true> {
-  using type = dense_blocksparse_backward_row<Kernel, Mask>;
-};
-template <class Kernel, bool OnMatrixUnit>
-struct row_type<Kernel, prim::no_mask_functor, sparse_pattern::native_sparse, false, OnMatrixUnit> {
-  using type = native_sparse_forward_row<Kernel>;
-};
+/// The launch of a row's pattern, direction and operands. `mask` is a functor that hides more pairs
+/// of blocksparse attention.
 template <class Kernel>
-struct row_type<Kernel, prim::no_mask_functor, sparse_pattern::native_sparse, true, false> {
-  using type = native_sparse_backward_row<Kernel>;
-};
-
-template <class Kernel, class Mask = prim::no_mask_functor>
-struct row_of_config {
+struct launcher {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
-  static constexpr bool is_blocksparse = Kernel::config.pattern == sparse_pattern::blocksparse;
-  using type = typename row_type<Kernel, Mask, Kernel::config.pattern,
-                                 Kernel::config.pass == sparse_pass::backward,
-                                 Kernel::config.type != dtype::none>::type;
+  using args_type = sparse_attention_kernel_args;
 
-  static type of(const sparse_attention_kernel_args& args, const Mask& mask, int multiprocessors,
-                 std::byte* workspace) {
-    if constexpr (is_blocksparse) {
-      return type(args.blocksparse, mask, multiprocessors, workspace);
+  template <class Mask = prim::no_mask_functor>
+  static auto of(const args_type& args, int multiprocessors, std::byte* workspace,
+                 const Mask& mask = {}) {
+    constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
+    constexpr bool on_matrix_unit = Kernel::config.type != dtype::none;
+    if constexpr (Kernel::config.pattern == sparse_pattern::native_sparse) {
+      static_assert(!is_functor<Mask>, "native sparse attention takes no functors");
+      using launch = std::conditional_t<backward, native_sparse_backward_row<Kernel>,
+                                        native_sparse_forward_row<Kernel>>;
+      return launch(args.native_sparse, multiprocessors, workspace);
+    } else if constexpr (on_matrix_unit && backward) {
+      return dense_blocksparse_backward_row<Kernel, Mask>(args.blocksparse, mask, multiprocessors,
+                                                          workspace);
+    } else if constexpr (on_matrix_unit) {
+      return dense_blocksparse_row<Kernel, Mask, dense_kernels<Kernel>>(args.blocksparse, mask,
+                                                                        multiprocessors, workspace);
     } else {
-      return type(args.native_sparse, multiprocessors, workspace);
+      using launch = std::conditional_t<backward, blocksparse_backward_row<Kernel, Mask>,
+                                        blocksparse_forward_row<Kernel, Mask>>;
+      return launch(args.blocksparse, mask, multiprocessors, workspace);
     }
   }
 };
-
-/// Bytes of device memory that `launch` needs. Reads nothing that `args` points to.
-template <class Kernel>
-std::size_t workspace_bytes(const sparse_attention_kernel_args& args, int multiprocessors) {
-  return row_of_config<Kernel>::of(args, {}, multiprocessors, nullptr).bytes();
-}
-
-/// Readies the current device for launches of the row: refuses (status_code::device) a device that
-/// the binary holds no code for. The first launch does the same.
-template <class Kernel>
-status prepare() {
-  return cuda::prepare<typename row_of_config<Kernel>::type>();
-}
-
-/// `launch` with a mask functor.
-template <class Kernel, class Mask>
-status launch_with(const sparse_attention_kernel_args& args, const Mask& mask,
-                   const launch_context& context) {
-  using row = row_of_config<Kernel, Mask>;
-  const std::size_t bytes = row::of(args, mask, context.threads, nullptr).bytes();
-  if (status done = cuda::ready<typename row::type>(context, bytes); !done) return done;
-  return row::of(args, mask, context.threads, context.workspace).launch(context);
-}
-
-/// Runs the row's kernels on `context.stream` of the current device; returns before the work is
-/// done. Can be captured in a graph once the device is ready (see `prepare`).
-template <class Kernel>
-status launch(const sparse_attention_kernel_args& args, const launch_context& context) {
-  return launch_with<Kernel>(args, prim::no_mask_functor{}, context);
-}
 
 }  // namespace tessera::kernels::sparse_attention::sm80
