@@ -3,6 +3,7 @@
 // equal bytes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,10 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/names.hpp>
 
 namespace tessera {
 
@@ -78,12 +83,73 @@ struct demand_field {
   std::int64_t usual = INT64_MIN;
 };
 
-/// The value of a member, for `demand_field`.
-template <class Struct, auto Member>
-std::int64_t field_value_of(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<Struct>().*Member);
+inline constexpr std::array<std::string_view, 2> words_of_flags{"false", "true"};
+
+/// Fields that are members of a demand, `fields::exact<&my_demand::type>("type")`, or members of a
+/// member: `fields::bucket<&my_demand::sizes, &my_sizes::rows>("rows")`.
+namespace fields {
+
+template <auto Member, auto... Inner>
+const auto& member_of(const demand& from) noexcept {
+  const auto& member = from.as<decltype(class_of_member(Member))>().*Member;
+  return (member.*....*Inner);
+}
+template <auto... Path>
+std::int64_t value_of(const demand& from) noexcept {
+  return static_cast<std::int64_t>(member_of<Path...>(from));
 }
 
-inline constexpr std::array<std::string_view, 2> words_of_flags{"false", "true"};
+/// A field; the words of dtypes and flags are known.
+template <auto... Path>
+constexpr demand_field field(std::string_view name, key_part part,
+                             std::span<const std::string_view> words = {}) noexcept {
+  using value = std::remove_cvref_t<decltype(member_of<Path...>(std::declval<const demand&>()))>;
+  if (std::is_same_v<value, dtype>) words = dtype_names;
+  if (std::is_same_v<value, bool>) words = words_of_flags;
+  return {.name = name, .part = part, .value = &value_of<Path...>, .words = words};
+}
+template <auto... Path>
+constexpr demand_field exact(std::string_view name,
+                             std::span<const std::string_view> words = {}) noexcept {
+  return field<Path...>(name, key_part::identity, words);
+}
+/// The same; key text leaves out the value that is usual.
+template <auto... Path>
+constexpr demand_field exact_but(std::int64_t usual, std::string_view name,
+                                 std::span<const std::string_view> words = {}) noexcept {
+  demand_field made = field<Path...>(name, key_part::identity, words);
+  made.usual = usual;
+  return made;
+}
+template <auto... Path>
+constexpr demand_field bucket(std::string_view name) noexcept {
+  return field<Path...>(name, key_part::size);
+}
+template <auto... Path>
+constexpr demand_field bucket_or_none(std::string_view name) noexcept {
+  return field<Path...>(name, key_part::size_or_none);
+}
+template <auto... Path>
+constexpr demand_field of_overlays(std::string_view name) noexcept {
+  return field<Path...>(name, key_part::none);
+}
+
+/// "length": tokens of a sequence, of all on average.
+template <auto Sequences, auto Tokens>
+constexpr demand_field length() noexcept {
+  return {.name = "length", .part = key_part::size, .value = [](const demand& from) {
+            const std::int64_t sequences = std::max<std::int64_t>(Sequences(from), 1);
+            return (Tokens(from) + sequences - 1) / sequences;
+          }};
+}
+
+}  // namespace fields
+
+/// Tokens of a sequence whose batch nothing depends on: of packed ones 512, since the others decide
+/// how long one is on average.
+constexpr std::int64_t tokens_of_one(bool packed, std::int64_t sequences,
+                                     std::int64_t tokens) noexcept {
+  return packed ? 512 : tokens / std::max<std::int64_t>(sequences, 1);
+}
 
 }  // namespace tessera

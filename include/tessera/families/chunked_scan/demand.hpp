@@ -65,43 +65,26 @@ constexpr chunked_scan_demand demand_of(rwkv6_op op, const rwkv6_args& args, con
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them
 /// count.
 constexpr chunked_scan_demand without_batch(chunked_scan_demand demand) noexcept {
-  const std::int64_t of_one = demand.sequences > 0 ? demand.tokens / demand.sequences : 0;
-  demand.tokens = demand.packed ? 512 : of_one;
+  demand.tokens = tokens_of_one(demand.packed, demand.sequences, demand.tokens);
   demand.sequences = 1;
   return demand;
 }
 
 namespace chunked_scan_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<chunked_scan_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"type", key_part::identity, &value<&chunked_scan_demand::type>, dtype_names},
-    demand_field{"pass", key_part::identity, &value<&chunked_scan_demand::pass>,
-                 chunked_scan_pass_names},
-    demand_field{"decay", key_part::identity, &value<&chunked_scan_demand::decay>,
-                 chunked_scan_decay_names},
-    demand_field{"packed", key_part::identity, &value<&chunked_scan_demand::packed>,
-                 words_of_flags},
-    demand_field{.name = "aligned",
-                 .part = key_part::identity,
-                 .value = &value<&chunked_scan_demand::aligned>,
-                 .words = words_of_flags,
-                 .usual = 1},
-    demand_field{"sequences", key_part::size, &value<&chunked_scan_demand::sequences>},
-    demand_field{"length", key_part::size,
-                 [](const demand& from) {
-                   const auto& wanted = from.as<chunked_scan_demand>();
-                   const std::int64_t divisor = std::max<std::int64_t>(wanted.sequences, 1);
-                   return (wanted.tokens + divisor - 1) / divisor;
-                 }},
-    demand_field{"heads", key_part::size, &value<&chunked_scan_demand::heads>},
-    demand_field{"keys", key_part::size, &value<&chunked_scan_demand::keys>},
-    demand_field{"values", key_part::size, &value<&chunked_scan_demand::values>},
-    demand_field{"tokens", key_part::none, &value<&chunked_scan_demand::tokens>},
+    fields::exact<&chunked_scan_demand::type>("type"),
+    fields::exact<&chunked_scan_demand::pass>("pass", chunked_scan_pass_names),
+    fields::exact<&chunked_scan_demand::decay>("decay", chunked_scan_decay_names),
+    fields::exact<&chunked_scan_demand::packed>("packed"),
+    fields::exact_but<&chunked_scan_demand::aligned>(1, "aligned"),
+    fields::bucket<&chunked_scan_demand::sequences>("sequences"),
+    fields::length<&fields::value_of<&chunked_scan_demand::sequences>,
+                   &fields::value_of<&chunked_scan_demand::tokens>>(),
+    fields::bucket<&chunked_scan_demand::heads>("heads"),
+    fields::bucket<&chunked_scan_demand::keys>("keys"),
+    fields::bucket<&chunked_scan_demand::values>("values"),
+    fields::of_overlays<&chunked_scan_demand::tokens>("tokens"),
 };
 
 }  // namespace chunked_scan_fields

@@ -119,9 +119,7 @@ constexpr delta_rule_demand demand_of(ragged_delta_rule_v2_op op,
 /// One sequence, of 512 tokens if packed: neither the others nor the lengths that depend on them
 /// count.
 constexpr delta_rule_demand without_batch(delta_rule_demand demand) noexcept {
-  const std::int64_t of_one =
-      demand.sizes.sequences > 0 ? demand.sizes.tokens / demand.sizes.sequences : 0;
-  demand.sizes.tokens = demand.packed ? 512 : of_one;
+  demand.sizes.tokens = tokens_of_one(demand.packed, demand.sizes.sequences, demand.sizes.tokens);
   demand.sizes.sequences = 1;
   return demand;
 }
@@ -134,43 +132,20 @@ inline constexpr std::array<std::string_view, 3> delta_rule_decay_names{"none", 
 
 namespace delta_rule_fields {
 
-template <auto Member>
-std::int64_t size(const demand& from) noexcept {
-  return from.as<delta_rule_demand>().sizes.*Member;
-}
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<delta_rule_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"type", key_part::identity, &value<&delta_rule_demand::type>, dtype_names},
-    demand_field{"pass", key_part::identity, &value<&delta_rule_demand::pass>,
-                 delta_rule_pass_names},
-    demand_field{"decay", key_part::identity, &value<&delta_rule_demand::decay>,
-                 delta_rule_decay_names},
-    demand_field{"packed", key_part::identity, &value<&delta_rule_demand::packed>, words_of_flags},
-    demand_field{.name = "aligned",
-                 .part = key_part::identity,
-                 .value = &value<&delta_rule_demand::aligned>,
-                 .words = words_of_flags,
-                 .usual = 1},
-    demand_field{.name = "plain",
-                 .part = key_part::identity,
-                 .value = &value<&delta_rule_demand::plain>,
-                 .words = words_of_flags,
-                 .usual = 1},
-    demand_field{"key_dim", key_part::identity, &size<&delta_rule_sizes::key_dim>},
-    demand_field{"value_dim", key_part::identity, &size<&delta_rule_sizes::value_dim>},
-    demand_field{"sequences", key_part::size, &size<&delta_rule_sizes::sequences>},
-    demand_field{"length", key_part::size,
-                 [](const demand& from) {
-                   const delta_rule_sizes& sizes = from.as<delta_rule_demand>().sizes;
-                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
-                   return (sizes.tokens + divisor - 1) / divisor;
-                 }},
-    demand_field{"heads", key_part::size, &size<&delta_rule_sizes::heads>},
-    demand_field{"tokens", key_part::none, &size<&delta_rule_sizes::tokens>},
+    fields::exact<&delta_rule_demand::type>("type"),
+    fields::exact<&delta_rule_demand::pass>("pass", delta_rule_pass_names),
+    fields::exact<&delta_rule_demand::decay>("decay", delta_rule_decay_names),
+    fields::exact<&delta_rule_demand::packed>("packed"),
+    fields::exact_but<&delta_rule_demand::aligned>(1, "aligned"),
+    fields::exact_but<&delta_rule_demand::plain>(1, "plain"),
+    fields::exact<&delta_rule_demand::sizes, &delta_rule_sizes::key_dim>("key_dim"),
+    fields::exact<&delta_rule_demand::sizes, &delta_rule_sizes::value_dim>("value_dim"),
+    fields::bucket<&delta_rule_demand::sizes, &delta_rule_sizes::sequences>("sequences"),
+    fields::length<&fields::value_of<&delta_rule_demand::sizes, &delta_rule_sizes::sequences>,
+                   &fields::value_of<&delta_rule_demand::sizes, &delta_rule_sizes::tokens>>(),
+    fields::bucket<&delta_rule_demand::sizes, &delta_rule_sizes::heads>("heads"),
+    fields::of_overlays<&delta_rule_demand::sizes, &delta_rule_sizes::tokens>("tokens"),
 };
 
 }  // namespace delta_rule_fields

@@ -105,31 +105,19 @@ constexpr grouped_matmul_demand without_batch(grouped_matmul_demand demand) noex
 
 namespace grouped_matmul_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<grouped_matmul_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"grouped", key_part::identity, &value<&grouped_matmul_demand::grouped>,
-                 words_of_flags},
-    demand_field{"backward", key_part::identity, &value<&grouped_matmul_demand::backward>,
-                 words_of_flags},
-    demand_field{"type", key_part::identity, &value<&grouped_matmul_demand::type>, dtype_names},
-    demand_field{"rhs_type", key_part::identity, &value<&grouped_matmul_demand::rhs_type>,
-                 dtype_names},
-    demand_field{"d_out_type", key_part::identity, &value<&grouped_matmul_demand::d_out_type>,
-                 dtype_names},
-    demand_field{"transposed", key_part::identity, &value<&grouped_matmul_demand::transposed>,
-                 words_of_flags},
-    demand_field{"scaled", key_part::identity, &value<&grouped_matmul_demand::scaled>,
-                 product_scaling_names},
-    demand_field{"aligned", key_part::identity, &value<&grouped_matmul_demand::aligned>,
-                 words_of_flags},
-    demand_field{"groups", key_part::size, &value<&grouped_matmul_demand::groups>},
-    demand_field{"m", key_part::size, &value<&grouped_matmul_demand::m>},
-    demand_field{"n", key_part::size, &value<&grouped_matmul_demand::n>},
-    demand_field{"k", key_part::size, &value<&grouped_matmul_demand::k>},
+    fields::exact<&grouped_matmul_demand::grouped>("grouped"),
+    fields::exact<&grouped_matmul_demand::backward>("backward"),
+    fields::exact<&grouped_matmul_demand::type>("type"),
+    fields::exact<&grouped_matmul_demand::rhs_type>("rhs_type"),
+    fields::exact<&grouped_matmul_demand::d_out_type>("d_out_type"),
+    fields::exact<&grouped_matmul_demand::transposed>("transposed"),
+    fields::exact<&grouped_matmul_demand::scaled>("scaled", product_scaling_names),
+    fields::exact<&grouped_matmul_demand::aligned>("aligned"),
+    fields::bucket<&grouped_matmul_demand::groups>("groups"),
+    fields::bucket<&grouped_matmul_demand::m>("m"),
+    fields::bucket<&grouped_matmul_demand::n>("n"),
+    fields::bucket<&grouped_matmul_demand::k>("k"),
 };
 
 }  // namespace grouped_matmul_fields

@@ -60,17 +60,12 @@ constexpr kv_cache_demand without_batch(kv_cache_demand demand) noexcept {
 
 namespace kv_cache_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<kv_cache_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"pass", key_part::identity, &value<&kv_cache_demand::pass>, kv_cache_pass_names},
-    demand_field{"new_type", key_part::identity, &value<&kv_cache_demand::new_type>, dtype_names},
-    demand_field{"pool_type", key_part::identity, &value<&kv_cache_demand::pool_type>, dtype_names},
-    demand_field{"moves", key_part::size, &value<&kv_cache_demand::moves>},
-    demand_field{"elements", key_part::size, &value<&kv_cache_demand::elements>},
+    fields::exact<&kv_cache_demand::pass>("pass", kv_cache_pass_names),
+    fields::exact<&kv_cache_demand::new_type>("new_type"),
+    fields::exact<&kv_cache_demand::pool_type>("pool_type"),
+    fields::bucket<&kv_cache_demand::moves>("moves"),
+    fields::bucket<&kv_cache_demand::elements>("elements"),
 };
 
 }  // namespace kv_cache_fields

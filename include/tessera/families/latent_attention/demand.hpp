@@ -1,7 +1,6 @@
 // What a choice among rows of latent attention may depend on, read off a call once.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -119,49 +118,33 @@ constexpr latent_attention_demand demand_of(deepseek_attn_op op, const deepseek_
 /// One sequence of 512 queries if packed: neither the others nor the lengths that depend on them
 /// count.
 constexpr latent_attention_demand without_batch(latent_attention_demand demand) noexcept {
-  demand.tokens = demand.packed ? 512 : demand.tokens / std::max<std::int64_t>(demand.sequences, 1);
+  demand.tokens = tokens_of_one(demand.packed, demand.sequences, demand.tokens);
   demand.sequences = 1;
   return demand;
 }
 
 namespace latent_attention_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<latent_attention_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"form", key_part::identity, &value<&latent_attention_demand::form>,
-                 latent_form_names},
-    demand_field{"pass", key_part::identity, &value<&latent_attention_demand::pass>,
-                 latent_pass_names},
-    demand_field{"type", key_part::identity, &value<&latent_attention_demand::type>, dtype_names},
-    demand_field{"packed", key_part::identity, &value<&latent_attention_demand::packed>,
-                 words_of_flags},
-    demand_field{"causal", key_part::identity, &value<&latent_attention_demand::causal>,
-                 words_of_flags},
-    demand_field{"biased", key_part::identity, &value<&latent_attention_demand::biased>,
-                 words_of_flags},
-    demand_field{"rope", key_part::identity, &value<&latent_attention_demand::rope>,
-                 words_of_flags},
-    demand_field{"aligned16", key_part::identity, &value<&latent_attention_demand::aligned16>,
-                 words_of_flags},
-    demand_field{"sequences", key_part::size, &value<&latent_attention_demand::sequences>},
-    demand_field{"length", key_part::size,
-                 [](const demand& from) {
-                   const auto& sizes = from.as<latent_attention_demand>();
-                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
-                   return (sizes.tokens + divisor - 1) / divisor;
-                 }},
-    demand_field{"keys", key_part::size, &value<&latent_attention_demand::keys>},
-    demand_field{"heads", key_part::size, &value<&latent_attention_demand::heads>},
-    demand_field{"kv_heads", key_part::size, &value<&latent_attention_demand::kv_heads>},
-    demand_field{"latent", key_part::size, &value<&latent_attention_demand::latent>},
-    demand_field{"width", key_part::size, &value<&latent_attention_demand::width>},
-    demand_field{"value", key_part::size, &value<&latent_attention_demand::value>},
-    demand_field{"index", key_part::size, &value<&latent_attention_demand::index>},
-    demand_field{"tokens", key_part::none, &value<&latent_attention_demand::tokens>},
+    fields::exact<&latent_attention_demand::form>("form", latent_form_names),
+    fields::exact<&latent_attention_demand::pass>("pass", latent_pass_names),
+    fields::exact<&latent_attention_demand::type>("type"),
+    fields::exact<&latent_attention_demand::packed>("packed"),
+    fields::exact<&latent_attention_demand::causal>("causal"),
+    fields::exact<&latent_attention_demand::biased>("biased"),
+    fields::exact<&latent_attention_demand::rope>("rope"),
+    fields::exact<&latent_attention_demand::aligned16>("aligned16"),
+    fields::bucket<&latent_attention_demand::sequences>("sequences"),
+    fields::length<&fields::value_of<&latent_attention_demand::sequences>,
+                   &fields::value_of<&latent_attention_demand::tokens>>(),
+    fields::bucket<&latent_attention_demand::keys>("keys"),
+    fields::bucket<&latent_attention_demand::heads>("heads"),
+    fields::bucket<&latent_attention_demand::kv_heads>("kv_heads"),
+    fields::bucket<&latent_attention_demand::latent>("latent"),
+    fields::bucket<&latent_attention_demand::width>("width"),
+    fields::bucket<&latent_attention_demand::value>("value"),
+    fields::bucket<&latent_attention_demand::index>("index"),
+    fields::of_overlays<&latent_attention_demand::tokens>("tokens"),
 };
 
 }  // namespace latent_attention_fields

@@ -78,19 +78,14 @@ constexpr losses_demand without_batch(losses_demand demand) noexcept {
 
 namespace losses_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<losses_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"loss", key_part::identity, &value<&losses_demand::loss>, loss_kind_names},
-    demand_field{"pass", key_part::identity, &value<&losses_demand::pass>, loss_pass_names},
-    demand_field{"type", key_part::identity, &value<&losses_demand::type>, dtype_names},
-    demand_field{"soft", key_part::identity, &value<&losses_demand::soft>, words_of_flags},
-    demand_field{"rows", key_part::size, &value<&losses_demand::rows>},
-    demand_field{"classes", key_part::size, &value<&losses_demand::classes>},
-    demand_field{"columns", key_part::size_or_none, &value<&losses_demand::columns>},
+    fields::exact<&losses_demand::loss>("loss", loss_kind_names),
+    fields::exact<&losses_demand::pass>("pass", loss_pass_names),
+    fields::exact<&losses_demand::type>("type"),
+    fields::exact<&losses_demand::soft>("soft"),
+    fields::bucket<&losses_demand::rows>("rows"),
+    fields::bucket<&losses_demand::classes>("classes"),
+    fields::bucket_or_none<&losses_demand::columns>("columns"),
 };
 
 }  // namespace losses_fields

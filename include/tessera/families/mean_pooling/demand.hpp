@@ -64,9 +64,7 @@ constexpr mean_pooling_demand demand_of(mean_pooling_op op, const mean_pooling_a
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them
 /// count.
 constexpr mean_pooling_demand without_batch(mean_pooling_demand demand) noexcept {
-  const std::int64_t of_one =
-      demand.sizes.sequences > 0 ? demand.sizes.tokens / demand.sizes.sequences : 0;
-  demand.sizes.tokens = demand.packed ? 512 : of_one;
+  demand.sizes.tokens = tokens_of_one(demand.packed, demand.sizes.sequences, demand.sizes.tokens);
   demand.sizes.sequences = 1;
   return demand;
 }
@@ -78,38 +76,22 @@ constexpr std::string_view name_of(pooling_pass pass) noexcept {
 
 namespace mean_pooling_fields {
 
-template <auto Member>
-std::int64_t size(const demand& from) noexcept {
-  return from.as<mean_pooling_demand>().sizes.*Member;
-}
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<mean_pooling_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"type", key_part::identity, &value<&mean_pooling_demand::type>, dtype_names},
-    demand_field{"pass", key_part::identity, &value<&mean_pooling_demand::pass>,
-                 pooling_pass_names},
+    fields::exact<&mean_pooling_demand::type>("type"),
+    fields::exact<&mean_pooling_demand::pass>("pass", pooling_pass_names),
     demand_field{"chunks", key_part::identity,
                  [](const demand& from) {
                    return std::int64_t{from.as<mean_pooling_demand>().sizes.chunk > 0};
                  },
                  words_of_flags},
-    demand_field{"packed", key_part::identity, &value<&mean_pooling_demand::packed>,
-                 words_of_flags},
-    demand_field{"weighted", key_part::identity, &value<&mean_pooling_demand::weighted>,
-                 words_of_flags},
-    demand_field{"sequences", key_part::size, &size<&mean_pooling_sizes::sequences>},
-    demand_field{"length", key_part::size,
-                 [](const demand& from) {
-                   const mean_pooling_sizes& sizes = from.as<mean_pooling_demand>().sizes;
-                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
-                   return (sizes.tokens + divisor - 1) / divisor;
-                 }},
-    demand_field{"columns", key_part::size, &size<&mean_pooling_sizes::columns>},
-    demand_field{"chunk", key_part::size_or_none, &size<&mean_pooling_sizes::chunk>},
-    demand_field{"tokens", key_part::none, &size<&mean_pooling_sizes::tokens>},
+    fields::exact<&mean_pooling_demand::packed>("packed"),
+    fields::exact<&mean_pooling_demand::weighted>("weighted"),
+    fields::bucket<&mean_pooling_demand::sizes, &mean_pooling_sizes::sequences>("sequences"),
+    fields::length<&fields::value_of<&mean_pooling_demand::sizes, &mean_pooling_sizes::sequences>,
+                   &fields::value_of<&mean_pooling_demand::sizes, &mean_pooling_sizes::tokens>>(),
+    fields::bucket<&mean_pooling_demand::sizes, &mean_pooling_sizes::columns>("columns"),
+    fields::bucket_or_none<&mean_pooling_demand::sizes, &mean_pooling_sizes::chunk>("chunk"),
+    fields::of_overlays<&mean_pooling_demand::sizes, &mean_pooling_sizes::tokens>("tokens"),
 };
 
 }  // namespace mean_pooling_fields

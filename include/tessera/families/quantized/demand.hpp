@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -73,21 +72,16 @@ constexpr quantized_demand without_batch(quantized_demand demand) noexcept {
 
 namespace quantized_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<quantized_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"pass", key_part::identity, &value<&quantized_demand::pass>, quantized_pass_names},
-    demand_field{"mode", key_part::identity, &value<&quantized_demand::mode>, weight_mode_names},
-    demand_field{"type", key_part::identity, &value<&quantized_demand::type>, dtype_names},
-    demand_field{"axis", key_part::identity, &value<&quantized_demand::axis>, weight_axis_names},
-    demand_field{"bits", key_part::identity, &value<&quantized_demand::bits>},
-    demand_field{"group_size", key_part::size, &value<&quantized_demand::group_size>},
-    demand_field{"rows", key_part::size, &value<&quantized_demand::rows>},
-    demand_field{"columns", key_part::size, &value<&quantized_demand::columns>},
-    demand_field{"batch", key_part::size_or_none, &value<&quantized_demand::batch>},
+    fields::exact<&quantized_demand::pass>("pass", quantized_pass_names),
+    fields::exact<&quantized_demand::mode>("mode", weight_mode_names),
+    fields::exact<&quantized_demand::type>("type"),
+    fields::exact<&quantized_demand::axis>("axis", weight_axis_names),
+    fields::exact<&quantized_demand::bits>("bits"),
+    fields::bucket<&quantized_demand::group_size>("group_size"),
+    fields::bucket<&quantized_demand::rows>("rows"),
+    fields::bucket<&quantized_demand::columns>("columns"),
+    fields::bucket_or_none<&quantized_demand::batch>("batch"),
 };
 
 }  // namespace quantized_fields

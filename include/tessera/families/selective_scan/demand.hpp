@@ -69,38 +69,26 @@ constexpr selective_scan_demand demand_of(rwkv4_op op, const rwkv4_args& args,
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them
 /// count.
 constexpr selective_scan_demand without_batch(selective_scan_demand demand) noexcept {
-  demand.tokens = demand.packed ? 512 : demand.tokens / std::max<std::int64_t>(demand.sequences, 1);
+  demand.tokens = tokens_of_one(demand.packed, demand.sequences, demand.tokens);
   demand.sequences = 1;
   return demand;
 }
 
 namespace selective_scan_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<selective_scan_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"recurrence", key_part::identity, &value<&selective_scan_demand::recurrence>,
-                 scan_recurrence_names},
-    demand_field{"pass", key_part::identity, &value<&selective_scan_demand::pass>, scan_pass_names},
-    demand_field{"type", key_part::identity, &value<&selective_scan_demand::type>, dtype_names},
-    demand_field{"packed", key_part::identity, &value<&selective_scan_demand::packed>,
-                 words_of_flags},
-    demand_field{"normalized", key_part::identity, &value<&selective_scan_demand::normalized>,
-                 words_of_flags},
-    demand_field{"sequences", key_part::size, &value<&selective_scan_demand::sequences>},
-    demand_field{"length", key_part::size,
-                 [](const demand& from) {
-                   const auto& sizes = from.as<selective_scan_demand>();
-                   const std::int64_t divisor = std::max<std::int64_t>(sizes.sequences, 1);
-                   return (sizes.tokens + divisor - 1) / divisor;
-                 }},
-    demand_field{"channels", key_part::size, &value<&selective_scan_demand::channels>},
-    demand_field{"heads", key_part::size_or_none, &value<&selective_scan_demand::heads>},
-    demand_field{"states", key_part::size, &value<&selective_scan_demand::states>},
-    demand_field{"tokens", key_part::none, &value<&selective_scan_demand::tokens>},
+    fields::exact<&selective_scan_demand::recurrence>("recurrence", scan_recurrence_names),
+    fields::exact<&selective_scan_demand::pass>("pass", scan_pass_names),
+    fields::exact<&selective_scan_demand::type>("type"),
+    fields::exact<&selective_scan_demand::packed>("packed"),
+    fields::exact<&selective_scan_demand::normalized>("normalized"),
+    fields::bucket<&selective_scan_demand::sequences>("sequences"),
+    fields::length<&fields::value_of<&selective_scan_demand::sequences>,
+                   &fields::value_of<&selective_scan_demand::tokens>>(),
+    fields::bucket<&selective_scan_demand::channels>("channels"),
+    fields::bucket_or_none<&selective_scan_demand::heads>("heads"),
+    fields::bucket<&selective_scan_demand::states>("states"),
+    fields::of_overlays<&selective_scan_demand::tokens>("tokens"),
 };
 
 }  // namespace selective_scan_fields

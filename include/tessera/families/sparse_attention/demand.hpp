@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/sparse_attention/config.hpp>
@@ -97,31 +96,19 @@ constexpr sparse_attention_demand without_batch(sparse_attention_demand demand) 
 
 namespace sparse_attention_fields {
 
-template <auto Member>
-std::int64_t value(const demand& from) noexcept {
-  return static_cast<std::int64_t>(from.as<sparse_attention_demand>().*Member);
-}
-
 inline constexpr std::array table{
-    demand_field{"pattern", key_part::identity, &value<&sparse_attention_demand::pattern>,
-                 sparse_pattern_names},
-    demand_field{"pass", key_part::identity, &value<&sparse_attention_demand::pass>,
-                 sparse_pass_names},
-    demand_field{"type", key_part::identity, &value<&sparse_attention_demand::type>, dtype_names},
-    demand_field{"packed", key_part::identity, &value<&sparse_attention_demand::packed>,
-                 words_of_flags},
-    demand_field{.name = "aligned16",
-                 .part = key_part::identity,
-                 .value = &value<&sparse_attention_demand::aligned16>,
-                 .words = words_of_flags,
-                 .usual = 1},
-    demand_field{"head_dim", key_part::size, &value<&sparse_attention_demand::head_dim>},
-    demand_field{"v_head_dim", key_part::size, &value<&sparse_attention_demand::v_head_dim>},
-    demand_field{"batch", key_part::size, &value<&sparse_attention_demand::batch>},
-    demand_field{"q_heads", key_part::size, &value<&sparse_attention_demand::q_heads>},
-    demand_field{"kv_heads", key_part::size, &value<&sparse_attention_demand::kv_heads>},
-    demand_field{"q_len", key_part::size, &value<&sparse_attention_demand::q_len>},
-    demand_field{"kv_len", key_part::size, &value<&sparse_attention_demand::kv_len>},
+    fields::exact<&sparse_attention_demand::pattern>("pattern", sparse_pattern_names),
+    fields::exact<&sparse_attention_demand::pass>("pass", sparse_pass_names),
+    fields::exact<&sparse_attention_demand::type>("type"),
+    fields::exact<&sparse_attention_demand::packed>("packed"),
+    fields::exact_but<&sparse_attention_demand::aligned16>(1, "aligned16"),
+    fields::bucket<&sparse_attention_demand::head_dim>("head_dim"),
+    fields::bucket<&sparse_attention_demand::v_head_dim>("v_head_dim"),
+    fields::bucket<&sparse_attention_demand::batch>("batch"),
+    fields::bucket<&sparse_attention_demand::q_heads>("q_heads"),
+    fields::bucket<&sparse_attention_demand::kv_heads>("kv_heads"),
+    fields::bucket<&sparse_attention_demand::q_len>("q_len"),
+    fields::bucket<&sparse_attention_demand::kv_len>("kv_len"),
 };
 
 }  // namespace sparse_attention_fields
