@@ -107,6 +107,28 @@ class paged_batch {
             .cu_seqlens_q = view(offsets_.data(), {sequences + 1}, {}, here),
             .out = on_device(out_.data(), {offsets().back(), q_heads, dim})};
   }
+  /// The rows bring keys and values; of those before them the pool has the last `window` alone.
+  ragged_page_args windowed_batch(device_values<std::uint16_t>& pool,
+                                  device_values<std::uint16_t>& fresh) {
+    const std::int64_t rows = offsets().back();
+    const auto new_tokens = [&] { return on_device(fresh.data(), {rows, kv_heads, dim}); };
+    return {.q = on_device(q_.data(), {rows, q_heads, dim}),
+            .kv_pages = on_device(pool.data(), {sequences * slots, page_size_, 2 * kv_heads, dim}),
+            .block_table = view(table_.data(), {sequences, slots}, {}, here),
+            .seqlens_k = view(lengths_.data(), {sequences}, {}, here),
+            .cu_seqlens_q = view(offsets_.data(), {sequences + 1}, {}, here),
+            .k_new = new_tokens(),
+            .v_new = new_tokens(),
+            .out = on_device(out_.data(), {rows, q_heads, dim})};
+  }
+  /// Channels of keys and values, not a number where no window of `left` keys before its row is.
+  std::vector<std::uint16_t> windowed_pool(std::int64_t left) const {
+    return pool(4, 2 * kv_heads, [left](std::int64_t n, std::int64_t j) {
+      const auto at = static_cast<std::size_t>(n);
+      const std::int64_t context = lengths()[at] - (offsets()[at + 1] - offsets()[at]);
+      return j >= context - left && j < context;
+    });
+  }
   std::vector<std::uint16_t> out() { return out_.fetch(); }
 
  private:
@@ -117,13 +139,18 @@ class paged_batch {
     return on_device(pool.data(), {sequences * slots, page_size_, kv_heads, dim});
   }
   std::vector<std::uint16_t> pool(unsigned seed) const {
-    const std::int64_t token = kv_heads * dim;
+    return pool(seed, kv_heads, [](std::int64_t, std::int64_t) { return true; });
+  }
+  template <class Holds>
+  std::vector<std::uint16_t> pool(unsigned seed, std::int64_t heads, const Holds& holds) const {
+    const std::int64_t token = heads * dim;
     std::vector<std::uint16_t> all(static_cast<std::size_t>(sequences * slots * page_size_ * token),
                                    0x7fc0);
     const std::vector<std::uint16_t> values = bells(static_cast<std::int64_t>(all.size()), seed);
     const std::vector<std::int32_t> table = numbers();
     for (std::int64_t n = 0; n < sequences; ++n) {
       for (std::int64_t j = 0; j < lengths()[static_cast<std::size_t>(n)]; ++j) {
+        if (!holds(n, j)) continue;
         const std::int64_t page = table[static_cast<std::size_t>(n * slots + j / page_size_)];
         const auto first = static_cast<std::size_t>((page * page_size_ + j % page_size_) * token);
         for (std::size_t d = first; d < first + static_cast<std::size_t>(token); ++d) {
@@ -171,6 +198,28 @@ TEST_F(header_pages, of_any_size_are_the_same_to_rows_of_wgmma) {
     const std::vector<std::uint16_t> out = batch.out();
     for (std::size_t at = 0; at < out.size(); ++at) {
       ASSERT_NEAR(float_of(out[at]), float_of(expected[at]), 0.02f) << page_size << ": " << at;
+    }
+  }
+}
+
+TEST_F(header_pages, before_windows_hold_anything_whatever_queries_are_divided_by) {
+  // Rows whose sums something that they do not see has reached are done again.
+  constexpr auto op = ragged_page_op::ragged_page_attention_v3;
+  constexpr std::int64_t left = 1;
+  for (const double q_scale : {1.0, 40.0}) {
+    paged_batch batch(16);
+    const std::vector<std::uint16_t> held = batch.windowed_pool(left);
+    device_values<std::uint16_t> pool(held),
+        fresh(bells(paged_batch::offsets().back() * kv_heads * dim, 5));
+    const ragged_page_args args = batch.windowed_batch(pool, fresh);
+    const ragged_page_options options{.window_left = left, .q_scale = q_scale};
+    ASSERT_TRUE(launch<decode_row>(op, args, options, cuda{}));
+    const std::vector<std::uint16_t> expected = batch.out();
+    const status done = launch<hopper_row>(op, args, options, cuda{});
+    ASSERT_TRUE(done) << done.message();
+    const std::vector<std::uint16_t> out = batch.out();
+    for (std::size_t at = 0; at < out.size(); ++at) {
+      ASSERT_NEAR(float_of(out[at]), float_of(expected[at]), 0.02f) << q_scale << ": " << at;
     }
   }
 }

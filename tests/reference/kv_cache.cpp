@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -145,8 +144,7 @@ class append_definition {
     return read(view, token * view.stride[0] + head * view.stride[1] + column * view.stride[2]);
   }
 
-  /// What makes the largest element of a row that is divided by `by` the largest number of the
-  /// pool's type; the smallest normal number at least.
+  /// The scale of a row that is divided by `by` too.
   static float scale_of_row(const tensor_view& from, std::int64_t token, std::int64_t head,
                             float by, dtype pool) {
     float largest = 0;
@@ -154,9 +152,7 @@ class append_definition {
       const auto x = static_cast<float>(element(from, token, head, d));
       if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
     }
-    const float most = pool == dtype::i8 ? 127.0f : pool == dtype::f8_e4m3 ? 448.0f : 57344.0f;
-    return std::clamp(largest / by / most, std::numeric_limits<float>::min(),
-                      std::numeric_limits<float>::max());
+    return scale_of_largest(largest, by, pool);
   }
 
   const args& args_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include <tessera/spec/tensor_view.hpp>
@@ -44,6 +45,14 @@ inline dtype gathered_type(dtype pool) noexcept {
 /// The scale of a head; 1 where a call has no such tensor.
 inline double scale_of_head(const tensor_view& scales, std::int64_t head) noexcept {
   return scales.present() ? read(scales, head * scales.stride[0]) : 1.0;
+}
+
+/// The scale of a token whose largest finite element is `largest` and that is divided by `by` too:
+/// what makes that the largest number of the pool's type; the smallest normal number at least.
+inline float scale_of_largest(float largest, float by, dtype pool) noexcept {
+  const float most = pool == dtype::i8 ? 127.0f : pool == dtype::f8_e4m3 ? 448.0f : 57344.0f;
+  return std::clamp(largest / by / most, std::numeric_limits<float>::min(),
+                    std::numeric_limits<float>::max());
 }
 
 /// Where the scale of a slot of a page is in a tensor [P,T,Hkv] or [P T,Hkv].
@@ -91,13 +100,18 @@ inline void gather_row(const tensor_view& from, std::int64_t at, const code_scal
   for (std::int64_t d = 0; d < columns; ++d) store(to, place + d, scales(read(from, at + d)));
 }
 
-/// Fills scales of tokens with powers of 2, whose products with codes every type has, so that rows
-/// that store them and rows that do not have the same error; false if the tensor is none.
+/// Fills scales of tokens: powers of 2, whose products with codes every type has, numbers of any
+/// mantissa that are a thousand times apart, or those of either sign around 0; false if the tensor
+/// is none.
 inline bool fill_token_scales(std::string_view name, const tensor_view& view,
                               support::random_source& random) {
   if (!name.ends_with("_token_scales")) return false;
+  const std::int64_t kind = random.below(3);
   for_each_element(view, [&](std::int64_t, std::int64_t offset) {
-    store(view, offset, random.pick({0.03125, 0.25, 0.5, 1.0, 2.0}));
+    store(view, offset,
+          kind == 0   ? random.pick({0.03125, 0.25, 0.5, 1.0, 2.0})
+          : kind == 1 ? std::exp2(10.0 * random.uniform() - 9.0)
+                      : static_cast<double>(random.bell()));
   });
   return true;
 }

@@ -23,6 +23,7 @@ struct replay_flags : common_flags {
   std::string model, trace;
   std::string dtype;  ///< empty: the model's own
   std::string pool;   ///< likewise, of keys and values in pages
+  bool token_scales = false;
   replay_wishes wishes;
   execution_flags execution;
 };
@@ -40,7 +41,8 @@ exit_status run_replay(const replay_flags& flags) {
   const replay::trace served =
       replay::parse_trace(file_text(flags.trace, largest_trace), flags.trace);
   for (const std::string& note : model.notes) print_message(flags.model + ": " + note);
-  replay_session session(model, type_of_pool(flags.pool), served, flags.execution);
+  const pool_wishes pool{.type = type_of_pool(flags.pool), .token_scales = flags.token_scales};
+  replay_session session(model, pool, served, flags.execution);
   for (const std::string& text : session.left_out()) print_message(flags.model + ": " + text);
   {
     progress shown(flags.quiet, 10);
@@ -76,10 +78,16 @@ void add_replay(CLI::App& program, exit_status& status) {
       ->type_name("N")
       ->check(between(1, 1 << 24));
   add_dtype_flag(*command, flags->dtype);
+  CLI::Option* const pool =
+      command
+          ->add_option("--pool", flags->pool,
+                       "Elements of keys and values in pages, not the model's")
+          ->type_name("f8_e4m3|f8_e5m2|i8")
+          ->check(CLI::IsMember({"f8_e4m3", "f8_e5m2", "i8"}));
   command
-      ->add_option("--pool", flags->pool, "Elements of keys and values in pages, not the model's")
-      ->type_name("f8_e4m3|f8_e5m2|i8")
-      ->check(CLI::IsMember({"f8_e4m3", "f8_e5m2", "i8"}));
+      ->add_flag("--token-scales", flags->token_scales,
+                 "Scale each token and head to the largest number of the pool's type")
+      ->needs(pool);
   add_execution_flags(*command, flags->execution);
   add_common_flags(*command, *flags);
   command->footer(

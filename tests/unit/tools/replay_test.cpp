@@ -1,6 +1,7 @@
 // `replay`: every request of a trace is served, every step is right, and what cannot be served is
 // refused.
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -83,6 +84,27 @@ TEST(replay, soft_caps_and_types_leave_the_schedule_as_it_is) {
   EXPECT_EQ(other.at("workers").as_int64(), 1);
 }
 
+TEST(replay, tokens_of_8_bits_have_scales_of_their_own) {
+  for (const char* type : {"i8", "f8_e4m3"}) {
+    const json::value document =
+        replayed("qwen3-0.6b", std::string("--token-scales --pool ") + type);
+    const json::value& layer = document.at("layers").at(0);
+    EXPECT_EQ(layer.at("operation").as_string(), "unified_attention");
+    EXPECT_EQ(layer.at("writer").as_string(), "kv_cache_append");
+    EXPECT_TRUE(layer.at("passed").as_bool()) << layer;
+    // 20 pages of 16 tokens, keys and values of 8 heads: 128 codes and a scale each.
+    EXPECT_EQ(layer.at("pool_bytes").to_number<int>(), 20 * 16 * 2 * 8 * (128 + 4));
+    const auto steps = document.at("steps").at("all").at("steps").as_int64();
+    EXPECT_EQ(document.at("checked_steps").as_int64(), steps);
+    std::int64_t written = 0;
+    for (const json::value& row : layer.at("rows").as_array()) {
+      const bool writes = row.at("row").as_string().starts_with("kv_cache.");
+      if (writes) written += row.at("steps").as_int64();
+    }
+    EXPECT_EQ(written, steps);
+  }
+}
+
 TEST(replay, latents_are_served_and_what_has_no_pages_is_named) {
   const json::value document = replayed("kimi-linear-48b-a3b", "--max-steps 8");
   ASSERT_EQ(document.at("layers").as_array().size(), 1u);
@@ -120,6 +142,7 @@ TEST(replay, what_cannot_be_served_is_refused) {
   expect_refusal(invoke(replay_of(model("all-minilm-l6-v2"), path)), "encoder");
   expect_refusal(invoke(replay_of(model("falcon-mamba-7b"), path)), "0 of 1 kinds of layers");
   expect_refusal(invoke("replay --model " + qwen), "--trace is required");
+  expect_refusal(invoke(replay_of(qwen, path) + "--token-scales"), "--pool");
   expect_refusal(invoke(replay_of(qwen, folder / "absent.txt")), "absent.txt: cannot be opened");
   EXPECT_EQ(invoke(replay_of(qwen, path) + "--row no.such.row").status, 1);
   write_file(path, "pool page_size=16 pages=many\n");

@@ -23,21 +23,62 @@ namespace {
 /// Rows of a sequence that are judged at each of its ends.
 constexpr std::int64_t rows_at_end = 2;
 
-/// True if the elements at `held` are those of a row of new tokens, of `bytes` bytes: the same
-/// bits, or the nearest numbers of a pool of another type.
-bool holds(const paged_layer& layer, const std::byte* held, const std::byte* row,
-           std::size_t bytes) {
-  if (layer.pool_type() == layer.type()) return std::memcmp(held, row, bytes) == 0;
-  tensor_view slot, token;
-  slot.type = layer.pool_type(), token.type = layer.type();
-  slot.data = const_cast<std::byte*>(held), token.data = const_cast<std::byte*>(row);
-  for (std::size_t n = 0; n < bytes / size_of(layer.type()); ++n) {
-    const auto at = static_cast<std::int64_t>(n);
-    const double written = reference::nearest_element(slot.type, reference::read(token, at));
-    if (reference::read(slot, at) != written) return false;
+/// Elements side by side in a pool or among new tokens.
+tensor_view elements_at(const std::byte* data, dtype type) {
+  tensor_view elements;
+  elements.type = type;
+  elements.data = const_cast<std::byte*>(data);
+  return elements;
+}
+
+/// True if [begin, begin + count) of `held` are the nearest numbers to those of `row` divided by a
+/// scale.
+bool holds_nearest(const tensor_view& held, const tensor_view& row, std::int64_t begin,
+                   std::int64_t count, float scale) {
+  for (std::int64_t at = begin; at < begin + count; ++at) {
+    const float x = static_cast<float>(reference::read(row, at)) / scale;
+    const double written = reference::nearest_element(held.type, static_cast<double>(x));
+    if (reference::read(held, at) != written) return false;
   }
   return true;
 }
+
+/// What a slot of a pool has to hold of one row of new tokens.
+struct slot_check {
+  const paged_layer& layer;
+  std::size_t pool;  ///< its number
+  const slot_part& part;
+
+  const std::byte* at(std::size_t number, std::int64_t slot, std::int64_t column) const {
+    const auto element =
+        static_cast<std::size_t>(slot * layer.form().pools[number].columns + column);
+    return layer.pool(number).data() + element * size_of(layer.pool_type(number));
+  }
+  /// True if it holds the row: the same bits, or the nearest numbers of a pool of another type, and
+  /// the scales of its heads.
+  bool holds(std::int64_t slot, const std::byte* row, std::size_t bytes) const {
+    const dtype type = layer.pool_type(pool);
+    const std::byte* const held = at(pool, slot, part.column);
+    if (type == layer.type()) return std::memcmp(held, row, bytes) == 0;
+    const tensor_view codes = elements_at(held, type), token = elements_at(row, layer.type());
+    const auto count = static_cast<std::int64_t>(bytes / size_of(layer.type()));
+    if (!part.scales) return holds_nearest(codes, token, 0, count, 1.0f);
+    const tensor_view scales = elements_at(at(*part.scales, slot, 0), dtype::f32);
+    const std::int64_t heads = layer.form().pools[*part.scales].columns, width = count / heads;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      float largest = 0;
+      for (std::int64_t d = head * width; d < (head + 1) * width; ++d) {
+        largest = std::max(largest, std::abs(static_cast<float>(reference::read(token, d))));
+      }
+      const float scale = reference::scale_of_largest(largest, 1.0f, type);
+      if (static_cast<float>(reference::read(scales, head)) != scale ||
+          !holds_nearest(codes, token, head * width, width, scale)) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
 
 /// The first key of a sequence whose slot does not hold what was written there.
 std::string lost_key(const paged_layer& layer, const replay::token_range& range,
@@ -52,9 +93,8 @@ std::string lost_key(const paged_layer& layer, const replay::token_range& range,
       const pool_form& pool = layer.form().pools[n];
       for (const slot_part& part : pool.parts) {
         const token_rows& rows = layer.fresh_rows(part.tensor);
-        const auto at = static_cast<std::size_t>(slot * pool.columns + part.column);
-        const std::byte* const held = layer.pool(n).data() + at * size_of(layer.pool_type());
-        if (holds(layer, held, rows.row(identity), rows.bytes())) continue;
+        const slot_check check{layer, n, part};
+        if (check.holds(slot, rows.row(identity), rows.bytes())) continue;
         return fmt::format("{}: page {}, slot {} is not token {} of request {}", pool.name, page,
                            position % page_size, position, range.request + 1);
       }
@@ -100,10 +140,16 @@ class sequence_call {
   }
 
  private:
-  tensor_view& at(const std::string& name) { return tensors_[layer_.number_of(name)]; }
+  tensor_view& at(const std::string& name) {
+    const auto forms = layer_.op().form->tensors;
+    const auto known = std::ranges::find(forms, name, &tensor_form::name);
+    return known == forms.end() ? other_
+                                : tensors_[static_cast<std::size_t>(known - forms.begin())];
+  }
 
   void cut(const std::string& name, std::int64_t first, std::int64_t rows) {
     tensor_view& view = at(name);
+    if (!view.present()) return;
     view.data = static_cast<std::byte*>(view.data) +
                 first * view.stride[0] * static_cast<std::int64_t>(size_of(view.type));
     view.extent[0] = rows;
@@ -124,6 +170,7 @@ class sequence_call {
 
   const paged_layer& layer_;
   std::vector<tensor_view> tensors_;
+  tensor_view other_{};  ///< of tensors that another operation has
   std::int64_t pages_;
   std::array<std::int32_t, 1> lengths_;
   std::array<std::int32_t, 2> starts_;

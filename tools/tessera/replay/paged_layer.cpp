@@ -38,19 +38,24 @@ paged_layer::paged_layer(paged_form form, dtype type, dtype pool_type, const rep
       served_(served),
       place_(place),
       flags_(flags),
-      subject_(std::move(subject)),
-      found_(operation_named(form_.operation)),
-      problem_(value_of(parse_problem(*found_.op, form_.options), subject_)) {
+      subject_(std::move(subject)) {
+  if (!form_.writer.empty()) add_operation(form_.writer, form_.writer_options);
+  add_operation(form_.operation, form_.options);
   add_inputs(form_.queries, queries_);
   add_inputs(form_.fresh, fresh_);
   const auto tokens = static_cast<std::size_t>(served.limits.tokens);
   out_ = place_.block(tokens * static_cast<std::size_t>(form_.out.elements()) * size_of(type_));
-  for (const pool_form& pool : form_.pools) {
-    const std::int64_t slots = served.limits.pages * served.limits.page_size;
-    pools_.push_back(
-        place_.block(static_cast<std::size_t>(slots * pool.columns) * size_of(pool_type_)));
+  const std::int64_t slots = served.limits.pages * served.limits.page_size;
+  for (std::size_t n = 0; n < form_.pools.size(); ++n) {
+    const auto elements = static_cast<std::size_t>(slots * form_.pools[n].columns);
+    pools_.push_back(place_.block(elements * size_of(this->pool_type(n))));
   }
   if (!form_.sinks.empty()) make_sinks();
+}
+
+void paged_layer::add_operation(const std::string& name, const std::string& options) {
+  const found_operation found = operation_named(name);
+  operations_.push_back({found, value_of(parse_problem(*found.op, options), subject_)});
 }
 
 void paged_layer::add_inputs(const std::vector<token_tensor>& tensors, std::vector<input>& inputs) {
@@ -73,48 +78,58 @@ void paged_layer::make_sinks() {
   place_.send(sinks_);
 }
 
-std::size_t paged_layer::number_of(const std::string& name) const {
-  const auto tensors = op().form->tensors;
-  return static_cast<std::size_t>(std::ranges::find(tensors, name, &tensor_form::name) -
-                                  tensors.begin());
-}
-
 std::size_t paged_layer::pool_bytes() const noexcept {
   std::size_t bytes = 0;
   for (const std::span<std::byte> pool : pools_) bytes += pool.size();
   return bytes;
 }
 
-std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t tokens) const {
-  std::vector<tensor_view> tensors(op().form->tensors.size());
+std::vector<tensor_view> paged_layer::call_of(const step_operation& of, const step_lists& lists,
+                                              std::int64_t tokens) const {
+  const auto forms = of.found.op->form->tensors;
+  std::vector<tensor_view> tensors(forms.size());
+  // Those that the operation has: new tokens are for the one that writes.
+  const auto put = [&](const std::string& name, const tensor_view& tensor) {
+    const auto known = std::ranges::find(forms, name, &tensor_form::name);
+    if (known != forms.end()) tensors[static_cast<std::size_t>(known - forms.begin())] = tensor;
+  };
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
-    for (const input& of : *inputs) {
-      tensors[number_of(of.form.name)] = view_of(of.memory.data(), type_, tokens, of.form.shape);
+    for (const input& given : *inputs) {
+      put(given.form.name, view_of(given.memory.data(), type_, tokens, given.form.shape));
     }
   }
-  tensors[number_of(form_.out.name)] = view_of(out_.data(), type_, tokens, form_.out.shape);
+  put(form_.out.name, view_of(out_.data(), type_, tokens, form_.out.shape));
   for (std::size_t n = 0; n < pools_.size(); ++n) {
-    tensors[number_of(form_.pools[n].name)] =
-        view_of(pools_[n].data(), pool_type_, served_.limits.pages, form_.pools[n].page);
+    put(form_.pools[n].name,
+        view_of(pools_[n].data(), pool_type(n), served_.limits.pages, form_.pools[n].page));
   }
   if (!form_.sinks.empty()) {
-    tensors[number_of("sinks")] =
-        view_of(sinks_.data(), dtype::f32, form_.sinks[0], {form_.sinks[1]});
+    put("sinks", view_of(sinks_.data(), dtype::f32, form_.sinks[0], {form_.sinks[1]}));
   }
-  tensors[number_of(form_.table)] = lists.table();
-  tensors[number_of(form_.lengths)] = lists.lengths();
-  tensors[number_of("cu_seqlens_q")] = lists.starts();
-  tensors[number_of(form_.count)] = lists.counts(form_.counts);
+  put(form_.table, lists.table());
+  put(form_.lengths, lists.lengths());
+  put("cu_seqlens_q", lists.starts());
+  put(form_.count, lists.counts(form_.counts));
+  return tensors;
+}
+
+std::vector<tensor_view> paged_layer::call_there(const step_operation& of,
+                                                 const step_lists& lists) const {
+  std::vector<tensor_view> tensors = call_of(of, lists, lists.shape().tokens);
+  for (tensor_view& tensor : tensors) tensor = place_.there(tensor);
   return tensors;
 }
 
 status paged_layer::plan_step(const step_lists& lists) const {
-  std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
-  for (tensor_view& tensor : tensors) tensor = place_.there(tensor);
-  const result<operation_plan> planned = plan_operation(
-      *found_.kind, problem_of(op(), tensors.data(), options(), place_.device()),
-      {.threads = flags_.threads, .device = place_.device(), .stream = place_.stream()});
-  return planned ? status() : planned.failure();
+  for (const step_operation& of : operations_) {
+    const std::vector<tensor_view> tensors = call_there(of, lists);
+    const result<operation_plan> planned = plan_operation(
+        *of.found.kind,
+        problem_of(*of.found.op, tensors.data(), of.problem.options.data(), place_.device()),
+        {.threads = flags_.threads, .device = place_.device(), .stream = place_.stream()});
+    if (!planned) return planned.failure();
+  }
+  return {};
 }
 
 void paged_layer::load(const replay::step& step) {
@@ -136,36 +151,53 @@ void paged_layer::load(const replay::step& step) {
   }
 }
 
-paged_layer::chosen_plan& paged_layer::plan_of(const batch_shape& shape,
-                                               const std::vector<tensor_view>& tensors) {
-  const auto known = plans_.find(shape);
-  if (known != plans_.end()) return known->second;
-  operation_plan ready =
-      plan_for(*found_.kind, problem_of(op(), tensors.data(), options(), place_.device()), flags_,
-               place_.device(), place_.stream(), subject_);
-  const selection& choice = ready.choice();
+std::size_t paged_layer::number_of_row(const selection& choice) {
   auto row = std::ranges::find(rows_, choice.row(), &row_use::row);
   if (row == rows_.end()) {
     rows_.push_back(
         {.row = std::string(choice.row()), .tier = choice.tier, .reason = choice.reason});
     row = rows_.end() - 1;
   }
-  const auto number = static_cast<std::size_t>(row - rows_.begin());
-  return plans_.emplace(shape, chosen_plan{std::move(ready), number}).first->second;
+  return static_cast<std::size_t>(row - rows_.begin());
+}
+
+std::vector<paged_layer::chosen_plan>& paged_layer::plans_of(const step_lists& lists) {
+  const auto known = plans_.find(lists.shape());
+  if (known != plans_.end()) return known->second;
+  std::vector<chosen_plan> chosen;
+  for (const step_operation& of : operations_) {
+    const std::vector<tensor_view> tensors = call_there(of, lists);
+    // A row that the user names is one that attends.
+    execution_flags flags = flags_;
+    if (&of != &operations_.back()) flags.row.clear();
+    operation_plan ready = plan_for(
+        *of.found.kind,
+        problem_of(*of.found.op, tensors.data(), of.problem.options.data(), place_.device()), flags,
+        place_.device(), place_.stream(), subject_);
+    const std::size_t row = number_of_row(ready.choice());
+    chosen.push_back({std::move(ready), row});
+  }
+  return plans_.emplace(lists.shape(), std::move(chosen)).first->second;
 }
 
 layer_call_cost paged_layer::run(const step_lists& lists, const replay::step& step) {
-  std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
-  for (tensor_view& tensor : tensors) tensor = place_.there(tensor);
-  chosen_plan& chosen = plan_of(lists.shape(), tensors);
+  std::vector<chosen_plan>& chosen = plans_of(lists);
   layer_call_cost cost;
-  cost.seconds = place_.seconds_of([&] { return chosen.plan.run(tensors.data()); }, subject_);
-  const std::vector<tensor_view> counted = call(lists, step.tokens);
-  cost.work = reference::work_of(
-      problem_view{.op = &op(), .tensors = counted.data(), .options = options()});
-  row_use& row = rows_[chosen.row];
-  ++row.steps;
-  row.seconds += cost.seconds;
+  for (std::size_t n = 0; n < operations_.size(); ++n) {
+    const step_operation& of = operations_[n];
+    const std::vector<tensor_view> tensors = call_there(of, lists);
+    const double seconds =
+        place_.seconds_of([&] { return chosen[n].plan.run(tensors.data()); }, subject_);
+    const std::vector<tensor_view> counted = call_of(of, lists, step.tokens);
+    const reference::call_work work = reference::work_of(problem_view{
+        .op = of.found.op, .tensors = counted.data(), .options = of.problem.options.data()});
+    cost.seconds += seconds;
+    cost.work.bytes += work.bytes;
+    cost.work.flops += work.flops;
+    row_use& row = rows_[chosen[n].row];
+    ++row.steps;
+    row.seconds += seconds;
+  }
   return cost;
 }
 

@@ -1,5 +1,5 @@
-// One layer of a kind on a pool of its own: the tokens of each step, the call that serves them, and
-// what rows it ran on.
+// One layer of a kind on a pool of its own: the tokens of each step, the calls that serve them, and
+// what rows they ran on.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct row_use {
   double seconds = 0;
 };
 
-/// A call and what it took.
+/// The calls of a step and what they took.
 struct layer_call_cost {
   double seconds = 0;
   reference::call_work work{};
@@ -57,21 +57,25 @@ class paged_layer {
   std::int64_t wild_elements(const replay::step& step) const;
 
   const paged_form& form() const noexcept { return form_; }
-  const operation& op() const noexcept { return *found_.op; }
+  /// That which attends.
+  const operation& op() const noexcept { return *operations_.back().found.op; }
   std::span<const row_use> rows() const noexcept { return rows_; }
   std::size_t pool_bytes() const noexcept;
 
-  /// The call of the last step in host memory; of `tokens` tokens.
-  std::vector<tensor_view> call(const step_lists& lists, std::int64_t tokens) const;
-  const void* options() const noexcept { return problem_.options.data(); }
-  /// Number of a tensor of the operation.
-  std::size_t number_of(const std::string& name) const;
+  /// The call of the last step that attends, in host memory; of `tokens` tokens.
+  std::vector<tensor_view> call(const step_lists& lists, std::int64_t tokens) const {
+    return call_of(operations_.back(), lists, tokens);
+  }
+  const void* options() const noexcept { return operations_.back().problem.options.data(); }
   /// Rows of the new tokens, in the order of form().fresh.
   const token_rows& fresh_rows(std::size_t tensor) const { return fresh_[tensor].rows; }
   /// The memory of a pool.
   std::span<std::byte> pool(std::size_t number) const { return pools_[number]; }
   dtype type() const noexcept { return type_; }
-  dtype pool_type() const noexcept { return pool_type_; }
+  dtype pool_type(std::size_t number) const noexcept {
+    const dtype own = form_.pools[number].type;
+    return own != dtype::none ? own : pool_type_;
+  }
 
  private:
   /// A tensor of the tokens of a step.
@@ -79,6 +83,11 @@ class paged_layer {
     token_tensor form;
     token_rows rows;
     std::span<std::byte> memory;
+  };
+  /// An operation of every step, with its options.
+  struct step_operation {
+    found_operation found;
+    owned_problem problem;
   };
   /// A plan, and which of rows_ it runs.
   struct chosen_plan {
@@ -88,7 +97,12 @@ class paged_layer {
 
   void add_inputs(const std::vector<token_tensor>& tensors, std::vector<input>& inputs);
   void make_sinks();
-  chosen_plan& plan_of(const batch_shape& shape, const std::vector<tensor_view>& tensors);
+  void add_operation(const std::string& name, const std::string& options);
+  std::vector<tensor_view> call_of(const step_operation& of, const step_lists& lists,
+                                   std::int64_t tokens) const;
+  std::vector<tensor_view> call_there(const step_operation& of, const step_lists& lists) const;
+  std::vector<chosen_plan>& plans_of(const step_lists& lists);
+  std::size_t number_of_row(const selection& choice);
 
   paged_form form_;
   dtype type_;
@@ -97,12 +111,11 @@ class paged_layer {
   run_place& place_;
   const execution_flags& flags_;
   std::string subject_;
-  found_operation found_;
-  owned_problem problem_;  ///< its options
+  std::vector<step_operation> operations_;  ///< in their order; the last attends
   std::vector<input> queries_, fresh_;
   std::vector<std::span<std::byte>> pools_;
   std::span<std::byte> out_, sinks_;
-  std::map<batch_shape, chosen_plan> plans_;
+  std::map<batch_shape, std::vector<chosen_plan>> plans_;
   std::vector<row_use> rows_;
 };
 

@@ -24,7 +24,7 @@ std::int64_t longest_table(const replay::trace& served) {
 
 }  // namespace
 
-replay_session::replay_session(const model_description& model, dtype pool_type,
+replay_session::replay_session(const model_description& model, const pool_wishes& pool,
                                const replay::trace& served, const execution_flags& flags)
     : served_(served),
       scheduler_(served),
@@ -36,7 +36,7 @@ replay_session::replay_session(const model_description& model, dtype pool_type,
                     "that does",
                     model.file));
   }
-  for (const layer_kind& kind : model.kinds) add_layer(model, kind, pool_type, flags);
+  for (const layer_kind& kind : model.kinds) add_layer(model, kind, pool, flags);
   if (!layers_.empty()) return;
   std::string reasons;
   for (const std::string& text : left_out_) reasons += "; " + text;
@@ -45,23 +45,24 @@ replay_session::replay_session(const model_description& model, dtype pool_type,
 }
 
 void replay_session::add_layer(const model_description& model, const layer_kind& kind,
-                               dtype pool_type, const execution_flags& flags) {
+                               const pool_wishes& pool, const execution_flags& flags) {
   const std::string layers = fmt::format("{} layers of kind {}", kind.layers, kind.name);
-  std::optional<paged_form> form = paged_form_of(kind, model.type, served_.limits.page_size);
+  std::optional<paged_form> form =
+      paged_form_of(kind, model.type, served_.limits.page_size, pool.token_scales);
   if (!form) {
     left_out_.push_back(fmt::format("{} are left out: {} has no keys in pages of {}", layers,
                                     text_of(kind.mixer), served_.limits.page_size));
     return;
   }
   const auto* const latents = std::get_if<latent_layer>(&kind.mixer);
-  if (latents != nullptr && pool_type != dtype::none) {
+  if (latents != nullptr && pool.type != dtype::none) {
     left_out_.push_back(
         fmt::format("{} are left out: pools of latents have the type of the model, "
                     "not {}",
-                    layers, name_of(pool_type)));
+                    layers, name_of(pool.type)));
     return;
   }
-  const dtype held = pool_type != dtype::none ? pool_type : model.type;
+  const dtype held = pool.type != dtype::none ? pool.type : model.type;
   auto layer =
       std::make_unique<paged_layer>(*std::move(form), model.type, held, served_, place_, flags,
                                     fmt::format("{}, {} layers", model.name, kind.name));

@@ -45,11 +45,11 @@ struct replayed_layer {
 
 class replay_session {
  public:
-  /// `pool_type` is that of keys and values in pages, none: the model's. `served` and `flags`
+  /// `pool` is that of keys and values. `served` and `flags`
   /// outlive it. Kinds that cannot be replayed are in left_out(), one sentence each; fails if all
   /// are.
-  replay_session(const model_description& model, dtype pool_type, const replay::trace& served,
-                 const execution_flags& flags);
+  replay_session(const model_description& model, const pool_wishes& pool,
+                 const replay::trace& served, const execution_flags& flags);
 
   /// Runs until the trace or its wishes end.
   void run(const replay_wishes& wishes, progress& shown);
@@ -65,7 +65,7 @@ class replay_session {
   bool passed() const;
 
  private:
-  void add_layer(const model_description& model, const layer_kind& kind, dtype pool_type,
+  void add_layer(const model_description& model, const layer_kind& kind, const pool_wishes& pool,
                  const execution_flags& flags);
   void run_layer(replayed_layer& layer, const replay::step& step, bool is_checked,
                  step_record& record);

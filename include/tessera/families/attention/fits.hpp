@@ -106,16 +106,6 @@ struct fits_of<attention_config> {
                  return "pages hold " + std::to_string(wanted.page_size) +
                         " tokens, the row copies " + std::to_string(box_of_page) + " at a time";
                }},
-      // Windows on scores far apart came out wrong on such rows with head dim 128.
-      rule{.name = "window",
-           .holds =
-               [](const config& row, const asked& wanted) noexcept {
-                 return row.target != backend::cuda_sm90 || !are_paged(row.keys) ||
-                        wanted.mask != mask_mode::window;
-               },
-           .obstacle = [](const config&, const asked&) -> std::string {
-             return "a window hides keys in pages, the row reads all up to the diagonal";
-           }},
       rule{.name = "features",
            .holds =
                [](const config& row, const asked& wanted) noexcept {

@@ -160,7 +160,11 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   // maximum may grow before sums are rescaled, they stay below 2^16.
   // Room for keys is that of the batch.
   const std::int64_t keys = args.batch_invariant ? longest_length : args.kv_len;
-  const float growth = args.normalize ? growth_of(config, args.head_dim, keys) : 0.0f;
+  // The scales of tokens that weights are multiplied by may be small: all room is theirs.
+  const bool scales_weights = config.type == dtype::f16 && config.keys == key_storage::coded &&
+                              args.v_token_scales.data != nullptr;
+  const float growth =
+      args.normalize && !scales_weights ? growth_of(config, args.head_dim, keys) : 0.0f;
   launched.headroom = config.type == dtype::f16 ? 15.0f - growth : 0.0f;
   launched.rescale_above = launched.headroom + growth;
   launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,

@@ -63,7 +63,12 @@ class careful_row {
     const stored* q = token_row<stored>(call_.q, call_.q_strides, entry_of(call_, work_),
                                         work_.q_begin + at_.query, at_.head);
 #pragma unroll
-    for (int i = 0; i < qk_columns; ++i) q_[i] = element(q, i, Traits::head_dim);
+    for (int i = 0; i < qk_columns; ++i) {
+      q_[i] = element(q, i, Traits::head_dim);
+      if constexpr (Traits::paged) {
+        q_[i] = divided<typename Traits::element>(q_[i], call_.q_divisor);
+      }
+    }
     prim::softmax_state state;
 #pragma unroll 1
     for (int key = keys_.begin; key < keys_.end; ++key) {
