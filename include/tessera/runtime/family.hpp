@@ -121,8 +121,8 @@ constexpr bool is_last_resort(const Config& config) noexcept {
   return false;
 }
 
-/// The name of the row that would be made for a demand on a device; empty: none. `chosen` is what
-/// runs instead.
+/// The name of the row that would be made for a demand on a device; empty: none, or none that would
+/// run it. `chosen` is what runs instead.
 template <class Described>
 std::string wanted_row_of(const typename Described::demand_type& asked, const device_facts& device,
                           const typename Described::config_type& chosen) {
@@ -132,7 +132,7 @@ std::string wanted_row_of(const typename Described::demand_type& asked, const de
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     const std::optional<typename Described::config_type> wanted =
         Described::wanted_config(asked, plain_target(device.highest), device.highest);
-    return wanted ? std::string(name_of(*wanted).view()) : std::string();
+    return wanted && runs(*wanted, asked) ? std::string(name_of(*wanted).view()) : std::string();
   }
 }
 
