@@ -80,8 +80,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2addab1e1701f0f8";
-  if (kind == device_kind::cuda) return "15a3101c2f40f78b";
+  if (kind == device_kind::cpu) return "91ec7defa2740be2";
+  if (kind == device_kind::cuda) return "3e8e22395fe9d740";
   return {};
 }
 

@@ -86,8 +86,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e73354ab092b1d70";
-  if (kind == device_kind::cuda) return "a81f071ad20ea408";
+  if (kind == device_kind::cpu) return "c560139033a4cbb0";
+  if (kind == device_kind::cuda) return "2838428afc67e172";
   return {};
 }
 

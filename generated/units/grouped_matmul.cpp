@@ -33,6 +33,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_266x256x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_266x256x1024, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 0, 0>
     , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
@@ -64,8 +66,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "51657c0c98e2f95c";
-  if (kind == device_kind::cuda) return "a79f2dfc1246a753";
+  if (kind == device_kind::cpu) return "c779f9a2f2034ac0";
+  if (kind == device_kind::cuda) return "b17d58905dd285b3";
   return {};
 }
 

@@ -42,8 +42,8 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "25a85cdbc0aea4e0";
-  if (kind == device_kind::cuda) return "ac9013a9899121fe";
+  if (kind == device_kind::cpu) return "9ca8d670441e3096";
+  if (kind == device_kind::cuda) return "ddc631ec3c86fdc3";
   return {};
 }
 

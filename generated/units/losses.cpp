@@ -63,8 +63,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d728f01f8d0db9bc";
-  if (kind == device_kind::cuda) return "1b9dfec1020f82e8";
+  if (kind == device_kind::cpu) return "6c0b394042ab966f";
+  if (kind == device_kind::cuda) return "20331f45ac6ea2cd";
   return {};
 }
 

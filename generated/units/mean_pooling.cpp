@@ -84,8 +84,8 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "08db55f8e57751ff";
-  if (kind == device_kind::cuda) return "ed1c0cbcda2ce335";
+  if (kind == device_kind::cpu) return "a1878ae812172b25";
+  if (kind == device_kind::cuda) return "caa6b7bb46a62c86";
   return {};
 }
 

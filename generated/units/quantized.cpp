@@ -60,8 +60,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "273a85d14d5c1384";
-  if (kind == device_kind::cuda) return "0cf7c5f33ac52905";
+  if (kind == device_kind::cpu) return "6f6701bfb7a8544c";
+  if (kind == device_kind::cuda) return "6a98a361a67bff6d";
   return {};
 }
 

@@ -60,8 +60,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "72573b3f91f5a6b2";
-  if (kind == device_kind::cuda) return "a970f942e39a1dd7";
+  if (kind == device_kind::cpu) return "d40fb4faa768fd84";
+  if (kind == device_kind::cuda) return "49c923979cc148ec";
   return {};
 }
 

@@ -107,11 +107,11 @@ constexpr bool are_in_order(std::span<const operation> operations) noexcept {
 /// "..., 8 work items for 2 threads": how the work of a row is cut.
 void append_work(std::string& text, std::int64_t items, int workers, bool on_gpu);
 
-/// The back end of the rows that a family has for devices with these instructions, if bf16 products
-/// and Hopper's own change nothing for it.
+/// The back end of the rows that a family has for devices with these instructions, if products of
+/// bf16 or of bytes and Hopper's own change nothing for it.
 constexpr backend plain_target(backend highest) noexcept {
   if (is_cuda(highest)) return backend::cuda_sm80;
-  return has_bf16_products(highest) ? backend::cpu_avx512 : highest;
+  return highest > backend::cpu_avx512 ? backend::cpu_avx512 : highest;
 }
 
 /// True for rows that take any problem, the last resort of a back end.
