@@ -3,11 +3,13 @@
 include_guard(GLOBAL)
 set(TESSERA_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "")
 
-set(TESSERA_BACKENDS cpu_generic cpu_avx2 cpu_avx512 cpu_avx512_bf16 cpu_amx_bf16
+set(TESSERA_BACKENDS cpu_generic cpu_avx2 cpu_avx512 cpu_avx512_vnni
+  cpu_avx512_bf16 cpu_amx_bf16
   CACHE INTERNAL "")
 set(tessera_flags_cpu_generic)
 set(tessera_flags_cpu_avx2 -mavx2 -mfma -mf16c)
 set(tessera_flags_cpu_avx512 ${tessera_flags_cpu_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+set(tessera_flags_cpu_avx512_vnni ${tessera_flags_cpu_avx512} -mavx512vnni)
 set(tessera_flags_cpu_avx512_bf16 ${tessera_flags_cpu_avx512} -mavx512bf16)
 set(tessera_flags_cpu_amx_bf16 ${tessera_flags_cpu_avx512_bf16} -mamx-tile -mamx-bf16)
 

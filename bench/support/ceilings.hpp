@@ -33,6 +33,7 @@ struct ceilings {
   double fma_f32_gflops = 0;      ///< all threads
   double fma_avx2_gflops = 0;     ///< all threads, registers of eight f32; 0 without AVX2
   double bf16_dot_gflops = 0;     ///< all threads; 0 where the machine has no bf16 dot product
+  double byte_dot_gops = 0;       ///< all threads; 0 where the machine has no dot product of bytes
   double amx_bf16_gflops = 0;     ///< all threads; 0 where this process has no tile registers
   double fma_f32_one_core = 0;    ///< one thread
   double read_gbytes = 0;         ///< GB/s, all threads, from memory
@@ -211,7 +212,7 @@ inline ceilings measure_ceilings(limit_probe& probe) {
   const int threads = probe.threads();
   const std::array loops{chains::fma(), chains::fma_avx2(), chains::bf16_dot()};
   const auto copies = streams::copy_patterns();
-  std::array<std::vector<double>, 11> rates;
+  std::array<std::vector<double>, 12> rates;
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t kind = 0; kind < loops.size(); ++kind) {
       rates[kind].push_back(probe.rate_of(loops[kind], threads));
@@ -224,6 +225,7 @@ inline ceilings measure_ceilings(limit_probe& probe) {
     rates[8].push_back(probe.clock());
     rates[9].push_back(probe.round_trip());
     rates[10].push_back(probe.rate_of(chains::amx_bf16(), threads));
+    rates[11].push_back(probe.rate_of(chains::byte_dot(), threads));
   }
   const auto best = [&](std::size_t kind) { return statistics_of(rates[kind]).max; };
   const auto usual = [&](std::size_t kind) { return statistics_of(rates[kind]).upper_quartile; };
@@ -234,6 +236,7 @@ inline ceilings measure_ceilings(limit_probe& probe) {
   limits.fma_avx2_gflops = best(1);
   limits.bf16_dot_gflops = best(2);
   limits.amx_bf16_gflops = best(10);
+  limits.byte_dot_gops = best(11);
   limits.fma_f32_one_core = best(3);
   limits.read_gbytes = usual(4);
   limits.read_one_core = usual(5);

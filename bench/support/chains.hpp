@@ -1,7 +1,7 @@
 // Multiply-adds with nothing but independent register chains: the most that an instruction set
 // gives. The functions carry target attributes, so the file needs no compiler flags; which of them
-// may run is found out by `chains::fma`, `chains::fma_avx2`, `chains::bf16_dot` and
-// `chains::amx_bf16`.
+// may run is found out by `chains::fma`, `chains::fma_avx2`, `chains::bf16_dot`,
+// `chains::byte_dot` and `chains::amx_bf16`.
 #pragma once
 
 #include <bit>
@@ -99,6 +99,23 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) inline float bf1
   return lane[0] + lane[15];
 }
 
+/// Sums of products of bytes wrap around.
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) inline float byte_dots(
+    std::int64_t rounds) {
+  const __m512i x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-5), s = _mm512_set1_epi32(1);
+  __m512i a = s, b = a + s, c = b + s, d = c + s, e = d + s, g = e + s, h = g + s, i = h + s;
+  __m512i j = i + s, k = j + s, l = k + s, m = l + s;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    a = _mm512_dpbusd_epi32(a, x, y), b = _mm512_dpbusd_epi32(b, x, y);
+    c = _mm512_dpbusd_epi32(c, x, y), d = _mm512_dpbusd_epi32(d, x, y);
+    e = _mm512_dpbusd_epi32(e, x, y), g = _mm512_dpbusd_epi32(g, x, y);
+    h = _mm512_dpbusd_epi32(h, x, y), i = _mm512_dpbusd_epi32(i, x, y);
+    j = _mm512_dpbusd_epi32(j, x, y), k = _mm512_dpbusd_epi32(k, x, y);
+    l = _mm512_dpbusd_epi32(l, x, y), m = _mm512_dpbusd_epi32(m, x, y);
+  }
+  return static_cast<float>(_mm512_reduce_add_epi32(a + b + c + d + e + g + h + i + j + k + l + m));
+}
+
 /// Four products of AMX tiles whose operands stay in registers. They hold numbers: products of
 /// zeros are faster than any others. The assembler needs no compiler flags.
 inline float tile_products(std::int64_t rounds) {
@@ -159,6 +176,16 @@ inline chain_loop bf16_dot() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl")) {
     return {bf16_dots, 2.0 * 12 * 32, "avx512_bf16"};
+  }
+#endif
+  return {};
+}
+
+/// VPDPBUSD; null loop where the processor lacks it.
+inline chain_loop byte_dot() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl")) {
+    return {byte_dots, 2.0 * 12 * 64, "avx512_vnni"};
   }
 #endif
   return {};

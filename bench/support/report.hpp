@@ -171,6 +171,7 @@ inline machine_report report_of_processor() {
   machine.add("fma_avx2_gflops", limits.fma_avx2_gflops);
   machine.add("fma_f32_one_core_gflops", limits.fma_f32_one_core);
   machine.add("bf16_dot_gflops", limits.bf16_dot_gflops);
+  if (limits.byte_dot_gops > 0) machine.add("byte_dot_gops", limits.byte_dot_gops);
   if (limits.amx_bf16_gflops > 0) machine.add("amx_bf16_gflops", limits.amx_bf16_gflops);
   machine.add("read_gbytes", limits.read_gbytes);
   machine.add("read_one_core_gbytes", limits.read_one_core);

@@ -33,6 +33,7 @@ struct placement {
 inline chains::chain_loop chain_of(backend target) {
   if (target == backend::cpu_amx_bf16) return chains::amx_bf16();
   if (target == backend::cpu_avx512_bf16) return chains::bf16_dot();
+  if (target == backend::cpu_avx512_vnni) return chains::byte_dot();
   return target == backend::cpu_avx2 ? chains::fma_avx2() : chains::fma();
 }
 
@@ -40,6 +41,7 @@ inline chains::chain_loop chain_of(backend target) {
 inline roofs roofs_of(backend target, const ceilings& limits) {
   const double peak = target == backend::cpu_amx_bf16      ? limits.amx_bf16_gflops
                       : target == backend::cpu_avx512_bf16 ? limits.bf16_dot_gflops
+                      : target == backend::cpu_avx512_vnni ? limits.byte_dot_gops
                       : target == backend::cpu_avx2        ? limits.fma_avx2_gflops
                                                            : limits.fma_f32_gflops;
   return {peak, limits.read_gbytes};

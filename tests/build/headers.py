@@ -18,7 +18,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "include"
 PRICE = 3  # how many times as long it takes to precompile a header as to compile it
-WIDEST = "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16".split()
+WIDEST = "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512bf16".split()
 FLAGS = ["-std=c++20", f"-I{ROOT}", f"-I{ROOT.parent}/generated/include", "-fopenmp", "-Wall", "-Wextra",
          "-Wpedantic", "-Wconversion", "-Wshadow", "-Wno-unused-function"]
 

@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIDEST = ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl",
-          "-mavx512bf16", "-fopenmp"]
+          "-mavx512vnni", "-mavx512bf16", "-fopenmp"]
 
 # The families: their headers and names, and for each rule the config of a row that breaks it and no
 # rule before it; `in_table` are rules that only table rows keep. `sorted` are two configs in the
@@ -228,6 +228,7 @@ FAMILIES = [
             "block_m_is_whole_register_tiles": ".block_m = 5",
             "block_n_is_whole_register_tiles": ".block_n = 9",
             "block_k_is_whole_vectors": ".block_k = 48",
+            "bytes_share_scales": ".target = backend::cpu_avx512_vnni, .block_k = 96",
             "tile_is_small": ".block_k = 8192",
         },
         "in_table": {},

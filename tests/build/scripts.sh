@@ -86,7 +86,9 @@ avx512="avx2 fma f16c avx512f avx512bw avx512dq avx512vl"
 expect_backends cpu_generic "sse2 avx fma f16c"
 expect_backends cpu_avx2 "sse2 avx2 fma f16c amx_bf16"
 expect_backends cpu_avx2,cpu_avx512 "sse2 $avx512"
-expect_backends cpu_avx2,cpu_avx512,cpu_avx512_bf16,cpu_amx_bf16 "$avx512 avx512_bf16 amx_tile amx_bf16"
+expect_backends cpu_avx2,cpu_avx512,cpu_avx512_vnni "$avx512 avx512_vnni"
+expect_backends cpu_avx2,cpu_avx512,cpu_avx512_vnni,cpu_avx512_bf16,cpu_amx_bf16 \
+  "$avx512 avx512_vnni avx512_bf16 amx_tile amx_bf16"
 compgen -G '/dev/nvidia[0-9]*' >/dev/null || expect_steps "" "$cpu,build tessera_package"
 
 for script in bench/peers/*.py tests/build/*.py tools/measure-cost tools/lib/measured-compile; do

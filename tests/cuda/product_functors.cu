@@ -36,6 +36,10 @@ struct codes_row {
                                                 .type = dtype::f8_e4m3};
 };
 
+struct bytes_row {
+  static constexpr grouped_matmul_config config{.target = backend::cuda_sm90, .type = dtype::i8};
+};
+
 /// A number that tells where it is.
 struct marks_places {
   TESSERA_HD float operator()(float x, const product_position& at) const {
@@ -119,7 +123,7 @@ class product_call {
     support::random_source random(5);
     std::vector<Element> values;
     for (std::int64_t i = 0; i < count; ++i) {
-      values.emplace_back(static_cast<float>(random.below(3)) - 1.0f);
+      values.push_back(static_cast<Element>(static_cast<float>(random.below(3)) - 1.0f));
     }
     return values;
   }
@@ -149,6 +153,14 @@ void expect_marked_groups() {
   call.expect_marked(product_call<bf16>::rows, &product_call<bf16>::group_of);
 }
 
+template <class Row, class Element>
+void expect_marked_codes() {
+  product_call<Element> call;
+  const status done = launch<Row>(call.scaled(), scaled_matmul_options{}, cuda{}, call.epilogue());
+  ASSERT_TRUE(done) << done.message();
+  call.expect_marked(product_call<Element>::rows, &product_call<Element>::group_of);
+}
+
 TEST_F(product_functors, see_every_result_of_a_group_once) {
   expect_marked_groups<hopper_row>();
   expect_marked_groups<small_row>();
@@ -163,11 +175,8 @@ TEST_F(product_functors, follow_the_sums_of_all_parts) {
 }
 
 TEST_F(product_functors, follow_the_scales_of_elements_of_8_bits) {
-  product_call<f8_e4m3> call;
-  const status done =
-      launch<codes_row>(call.scaled(), scaled_matmul_options{}, cuda{}, call.epilogue());
-  ASSERT_TRUE(done) << done.message();
-  call.expect_marked(product_call<f8_e4m3>::rows, &product_call<f8_e4m3>::group_of);
+  expect_marked_codes<codes_row, f8_e4m3>();
+  expect_marked_codes<bytes_row, std::int8_t>();
 }
 
 TEST_F(product_functors, have_no_gradients) {

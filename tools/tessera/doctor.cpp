@@ -102,6 +102,8 @@ json::object ceilings_json(const bench::ceilings& limits) {
            limits.fma_avx2_gflops > 0 ? json::value(limits.fma_avx2_gflops) : json::value(nullptr)},
           {"bf16_dot_gflops_per_second",
            limits.bf16_dot_gflops > 0 ? json::value(limits.bf16_dot_gflops) : json::value(nullptr)},
+          {"byte_dot_gops_per_second",
+           limits.byte_dot_gops > 0 ? json::value(limits.byte_dot_gops) : json::value(nullptr)},
           {"amx_bf16_gflops_per_second",
            limits.amx_bf16_gflops > 0 ? json::value(limits.amx_bf16_gflops) : json::value(nullptr)},
           {"read_gigabytes_per_second", limits.read_gbytes},
@@ -187,6 +189,9 @@ void print_ceilings(const bench::ceilings& limits) {
   print_fact("bf16 dot", limits.bf16_dot_gflops > 0
                              ? fmt::format("{:8.1f} GFLOP/s", limits.bf16_dot_gflops)
                              : "       - the device has no bf16 dot product");
+  if (limits.byte_dot_gops > 0) {
+    print_fact("i8 dot", fmt::format("{:8.1f} GOP/s", limits.byte_dot_gops));
+  }
   if (limits.amx_bf16_gflops > 0) {
     print_fact("bf16 AMX", fmt::format("{:8.1f} GFLOP/s", limits.amx_bf16_gflops));
   }

@@ -15,8 +15,9 @@ namespace tessera {
 
 /// Floating point operations per cycle and core of the product loop. Two vector multiply-adds per
 /// cycle for AVX2 and AVX-512 (Zen 4 runs a 512-bit one on two 256-bit pipes, hence not 64; its
-/// VDPBF16PS does two multiply-adds per lane), two separate 4-lane multiplies and adds for SSE2. A
-/// core does 1024 with TDPBF16PS, at two thirds of the clock that is taken for granted below.
+/// VDPBF16PS does two multiply-adds per lane, VPDPBUSD four), two separate 4-lane multiplies and
+/// adds for SSE2. A core does 1024 with TDPBF16PS, at two thirds of the clock that is taken for
+/// granted below.
 constexpr double flops_per_cycle(backend target) noexcept {
   switch (target) {
     case backend::cpu_generic:
@@ -25,6 +26,8 @@ constexpr double flops_per_cycle(backend target) noexcept {
       return 32;
     case backend::cpu_avx512:
       return 36;
+    case backend::cpu_avx512_vnni:
+      return 144;
     case backend::cpu_avx512_bf16:
       return 72;
     case backend::cpu_amx_bf16:
@@ -40,6 +43,9 @@ constexpr double flops_per_cycle(backend target) noexcept {
 /// The same of a core of that device. One VDPBF16PS a cycle is taken for granted: a processor that
 /// starts them half as often as multiply-adds has pipes for two 512-bit ones of these.
 constexpr double flops_per_cycle(backend target, const device_facts& device) noexcept {
+  if (target == backend::cpu_avx512_vnni) {
+    return 4 * flops_per_cycle(backend::cpu_avx512, device);
+  }
   if (target != backend::cpu_avx512 || device.bf16_dot_percent <= 0) return flops_per_cycle(target);
   return flops_per_cycle(backend::cpu_avx512_bf16) / 2 * 100 / device.bf16_dot_percent;
 }

@@ -107,11 +107,11 @@ constexpr bool are_in_order(std::span<const operation> operations) noexcept {
 /// "..., 8 work items for 2 threads": how the work of a row is cut.
 void append_work(std::string& text, std::int64_t items, int workers, bool on_gpu);
 
-/// The back end of the rows that a family has for devices with these instructions, if bf16 products
-/// and Hopper's own change nothing for it.
+/// The back end of the rows that a family has for devices with these instructions, if products of
+/// bf16 or of bytes and Hopper's own change nothing for it.
 constexpr backend plain_target(backend highest) noexcept {
   if (is_cuda(highest)) return backend::cuda_sm80;
-  return has_bf16_products(highest) ? backend::cpu_avx512 : highest;
+  return highest > backend::cpu_avx512 ? backend::cpu_avx512 : highest;
 }
 
 /// True for rows that take any problem, the last resort of a back end.
@@ -121,8 +121,8 @@ constexpr bool is_last_resort(const Config& config) noexcept {
   return false;
 }
 
-/// The name of the row that would be made for a demand on a device; empty: none. `chosen` is what
-/// runs instead.
+/// The name of the row that would be made for a demand on a device; empty: none, or none that would
+/// run it. `chosen` is what runs instead.
 template <class Described>
 std::string wanted_row_of(const typename Described::demand_type& asked, const device_facts& device,
                           const typename Described::config_type& chosen) {
@@ -132,7 +132,7 @@ std::string wanted_row_of(const typename Described::demand_type& asked, const de
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     const std::optional<typename Described::config_type> wanted =
         Described::wanted_config(asked, plain_target(device.highest), device.highest);
-    return wanted ? std::string(name_of(*wanted).view()) : std::string();
+    return wanted && runs(*wanted, asked) ? std::string(name_of(*wanted).view()) : std::string();
   }
 }
 

@@ -14,6 +14,7 @@ enum class backend : std::uint8_t {
   cpu_generic,      ///< portable C++, no intrinsics
   cpu_avx2,         ///< x86 AVX2 + FMA + F16C
   cpu_avx512,       ///< x86 AVX-512 F, BW, DQ, VL
+  cpu_avx512_vnni,  ///< the above with AVX512-VNNI (VPDPBUSD)
   cpu_avx512_bf16,  ///< the above with AVX512-BF16 (VDPBF16PS)
   cpu_amx_bf16,     ///< the above with AMX-TILE and AMX-BF16 (TDPBF16PS)
   cuda_sm80,        ///< mma.sync, ldmatrix and cp.async: NVIDIA GPUs of compute capability >= 8.0
@@ -21,8 +22,8 @@ enum class backend : std::uint8_t {
 };
 
 inline constexpr std::array all_backends{
-    backend::cpu_generic,  backend::cpu_avx2,  backend::cpu_avx512, backend::cpu_avx512_bf16,
-    backend::cpu_amx_bf16, backend::cuda_sm80, backend::cuda_sm90};
+    backend::cpu_generic,     backend::cpu_avx2,     backend::cpu_avx512, backend::cpu_avx512_vnni,
+    backend::cpu_avx512_bf16, backend::cpu_amx_bf16, backend::cuda_sm80,  backend::cuda_sm90};
 
 /// "cpu_avx512", ...: the spelling used in row names and on command lines.
 constexpr std::string_view name_of(backend target) noexcept {
@@ -33,6 +34,8 @@ constexpr std::string_view name_of(backend target) noexcept {
       return "cpu_avx2";
     case backend::cpu_avx512:
       return "cpu_avx512";
+    case backend::cpu_avx512_vnni:
+      return "cpu_avx512_vnni";
     case backend::cpu_avx512_bf16:
       return "cpu_avx512_bf16";
     case backend::cpu_amx_bf16:
@@ -55,6 +58,11 @@ constexpr std::optional<backend> backend_named(std::string_view name) noexcept {
 
 constexpr bool is_cpu(backend target) noexcept {
   return target <= backend::cpu_amx_bf16;
+}
+/// CPU backends with instructions for products of whole numbers of 8 bits, as every processor with
+/// those for bf16 has them.
+constexpr bool has_byte_products(backend target) noexcept {
+  return is_cpu(target) && target >= backend::cpu_avx512_vnni;
 }
 /// CPU backends with instructions for products of bf16.
 constexpr bool has_bf16_products(backend target) noexcept {
@@ -79,6 +87,7 @@ constexpr int vector_floats(backend target) noexcept {
     case backend::cuda_sm90:
       return 8;
     case backend::cpu_avx512:
+    case backend::cpu_avx512_vnni:
     case backend::cpu_avx512_bf16:
     case backend::cpu_amx_bf16:
       return 16;

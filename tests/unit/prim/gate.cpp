@@ -11,6 +11,9 @@ namespace {
 #if defined(__AVX512BF16__)
   if (!__builtin_cpu_supports("avx512bf16")) _exit(77);
 #endif
+#if defined(__AVX512VNNI__)
+  if (!__builtin_cpu_supports("avx512vnni")) _exit(77);
+#endif
 #if defined(__AVX512F__)
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {

@@ -84,7 +84,7 @@ TEST(Properties, UnknownEnvironmentValuesProduceOneWarningThatNamesTheValidOnes)
             "TESSERA_EXPLAIN: '4' is not a value it takes, and is ignored; valid are 0, 1, 2, 3");
   EXPECT_EQ(warning("TESSERA_CPU", "sse9"),
             "TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid are generic, avx2, "
-            "avx512, avx512_bf16, amx_bf16");
+            "avx512, avx512_vnni, avx512_bf16, amx_bf16");
   std::string ops;
   for (const family* kind : families()) {
     for (const operation& op : kind->operations) {
@@ -148,6 +148,9 @@ TEST(Device, AgreesWithTheCompilerAboutThisMachine) {
   EXPECT_EQ(highest >= backend::cpu_avx512,
             __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+  if (highest >= backend::cpu_avx512) {
+    EXPECT_EQ(highest >= backend::cpu_avx512_vnni, __builtin_cpu_supports("avx512vnni") != 0);
+  }
 #else
   EXPECT_EQ(detect_device().highest, backend::cpu_generic);
 #endif
@@ -166,6 +169,7 @@ TEST(Device, RunsWhatItsInstructionSetContains) {
   device.highest = backend::cpu_avx512;
   EXPECT_TRUE(device.runs(backend::cpu_avx2));
   EXPECT_TRUE(device.runs(backend::cpu_avx512));
+  EXPECT_FALSE(device.runs(backend::cpu_avx512_vnni));
   EXPECT_FALSE(device.runs(backend::cpu_avx512_bf16));
   device.kind = device_kind::cuda;
   EXPECT_FALSE(device.runs(backend::cpu_generic));

@@ -25,7 +25,7 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
   return {
       {
           .about = "tiles that fill the second-level cache",
-          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_vnni, cpu_avx512_bf16},
       },
       {
           .about = "small groups and many cores: more tiles than threads",
@@ -35,7 +35,7 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
       },
       {
           .about = "the same with 14 rows in a register tile",
-          .targets = {cpu_avx512, cpu_avx512_bf16},
+          .targets = {cpu_avx512, cpu_avx512_vnni, cpu_avx512_bf16},
           .block_m = {56},
           .block_n = {128},
       },

@@ -130,6 +130,7 @@ constexpr int register_rows(backend target) noexcept {
     case backend::cpu_avx2:
       return 6;
     case backend::cpu_avx512:
+    case backend::cpu_avx512_vnni:
     case backend::cpu_avx512_bf16:
     case backend::cpu_amx_bf16:
       return 14;

@@ -11,7 +11,8 @@
 namespace tessera {
 
 /// One row of the table. Kernels take every size and option, forward and backward. CPU rows take
-/// every element type, but those of cpu_avx512_bf16 bf16 only; CUDA rows of f32 take every one but
+/// every element type, but those of cpu_avx512_bf16 bf16 only and those of cpu_avx512_vnni i8 with
+/// scales; CUDA rows of f32 take every one but
 /// those of 8 bits too, others use the matrix unit and take what it multiplies. A zero extent means
 /// the backend's default (see `resolved`).
 struct grouped_matmul_config {
@@ -30,6 +31,10 @@ struct grouped_matmul_config {
 /// What rows of sm90 multiply besides, with scales.
 constexpr bool is_8_bits(dtype type) noexcept {
   return type == dtype::f8_e4m3 || type == dtype::i8;
+}
+/// CPU rows that multiply whole numbers: i8 with scales, forward.
+constexpr bool multiplies_bytes(const grouped_matmul_config& config) noexcept {
+  return config.target == backend::cpu_avx512_vnni;
 }
 /// Elements of the summed axis in a tile of a CUDA row: 128 bytes, of f32 64.
 constexpr int depth_of_cuda_tile(dtype type) noexcept {
@@ -75,14 +80,14 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
   const int rows = register_rows(config.target);
   if (config.block_m == 0) config.block_m = (256 + rows - 1) / rows * rows;
   if (config.block_n == 0) config.block_n = 256;
-  if (config.block_k == 0) config.block_k = 256;
+  if (config.block_k == 0) config.block_k = multiplies_bytes(config) ? 1024 : 256;
   return config;
 }
 
 /// Operands and sums of a tile, in bytes.
 constexpr double tile_bytes(const grouped_matmul_config& config) noexcept {
   const double m = config.block_m, n = config.block_n, k = config.block_k;
-  const double operand = has_bf16_products(config.target) ? 2 : 4;
+  const double operand = multiplies_bytes(config) ? 1 : has_bf16_products(config.target) ? 2 : 4;
   return operand * (m * k + k * n) + 4 * m * n;
 }
 

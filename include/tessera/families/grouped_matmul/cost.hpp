@@ -109,9 +109,9 @@ inline work_estimate estimate_of(const grouped_matmul_config& config,
   // Fewer rows than a register tile has leave latencies uncovered.
   work.product_share = 0.9 * std::min(1.0, 0.25 + tiles.rows / register_rows(config.target));
   // Weights are packed for each block of rows, rows for each block of columns; sums are stored once
-  // for each block of the summed axis.
-  const double packed =
-      groups * k * (tiles.row_blocks * tiles.columns + tiles.column_blocks * tiles.rows);
+  // for each block of the summed axis. Bytes are packed four at a time.
+  const double packed = (multiplies_bytes(config) ? 0.25 : 1) * groups * k *
+                        (tiles.row_blocks * tiles.columns + tiles.column_blocks * tiles.rows);
   work.vector_operations = passes * (3 * packed + 3 * products / config.block_k);
   work.footprint_bytes = facts.bytes;
   work.bytes = facts.bytes;

@@ -46,6 +46,9 @@ struct grouped_matmul_family {
       const bool panels = demand.aligned && wanted.type == demand.rhs_type;
       if (wanted.type != dtype::f32 && panels) wanted.target = highest;
     }
+    if (has_byte_products(highest) && demand.has_codes() && demand.type == dtype::i8) {
+      wanted.target = backend::cpu_avx512_vnni;
+    }
     if (has_bf16_products(highest) && demand.is_bf16()) wanted.target = backend::cpu_avx512_bf16;
     return wanted;
   }

@@ -23,19 +23,18 @@ struct fits_of<grouped_matmul_config> {
           .holds =
               [](const config& row, const asked& wanted) noexcept {
                 if (is_cuda(row.target) && (wanted.has_codes() || is_8_bits(row.type))) {
-                  return row.type == wanted.type &&
-                         (row.type != dtype::i8 || wanted.scaled == product_scaling::rows);
+                  return row.type == wanted.type;
                 }
                 if (row.target == backend::cuda_sm90 && wanted.rhs_type != row.type) return false;
                 if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
+                if (multiplies_bytes(row)) return wanted.type == dtype::i8 && wanted.has_codes();
                 return !has_bf16_products(row.target) || wanted.is_bf16();
               },
           .obstacle =
               [](const config& row, const asked& wanted) {
-                const dtype has = is_cuda(row.target) ? row.type : dtype::bf16;
-                if (wanted.has_codes() && wanted.type == row.type) {
-                  return std::string("scales are those of blocks, the row has scales of rows");
-                }
+                const dtype has = is_cuda(row.target)     ? row.type
+                                  : multiplies_bytes(row) ? dtype::i8
+                                                          : dtype::bf16;
                 const bool whole = row.target == backend::cuda_sm80 && wanted.rhs_type == dtype::i8;
                 dtype other = wanted.type == has && !whole ? wanted.rhs_type : wanted.type;
                 if (other == has && wanted.backward) other = wanted.d_out_type;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/families/grouped_matmul/config.hpp>
+#include <tessera/families/grouped_matmul/options.hpp>
 
 namespace tessera {
 
@@ -19,6 +20,7 @@ enum class grouped_matmul_rule : std::uint8_t {
   block_m_is_whole_register_tiles,
   block_n_is_whole_register_tiles,
   block_k_is_whole_vectors,
+  bytes_share_scales,
   tile_is_small,
 };
 
@@ -44,6 +46,9 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
       return "block_n is a positive multiple of the columns of a register tile";
     case grouped_matmul_rule::block_k_is_whole_vectors:
       return "block_k is a positive multiple of 32, so that operands are whole vectors of words";
+    case grouped_matmul_rule::bytes_share_scales:
+      return "block_k of a row of cpu_avx512_vnni is a multiple of 128, the elements that share a "
+             "scale";
     case grouped_matmul_rule::tile_is_small:
       return "block_m, block_n and block_k are at most 4096";
   }
@@ -83,6 +88,7 @@ constexpr grouped_matmul_rule broken_rule(grouped_matmul_config config) noexcept
     return block_n_is_whole_register_tiles;
   }
   if (config.block_k <= 0 || config.block_k % 32 != 0) return block_k_is_whole_vectors;
+  if (multiplies_bytes(config) && config.block_k % scale_block != 0) return bytes_share_scales;
   constexpr int most = 4096;
   if (config.block_m > most || config.block_n > most || config.block_k > most) {
     return tile_is_small;

@@ -32,6 +32,8 @@ struct byte_reader<isa::avx512> {
   }
 };
 template <>
+struct byte_reader<isa::avx512_vnni> : byte_reader<isa::avx512> {};
+template <>
 struct byte_reader<isa::avx512_bf16> : byte_reader<isa::avx512> {};
 #endif
 

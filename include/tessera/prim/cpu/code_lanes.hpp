@@ -124,6 +124,8 @@ struct code_lanes<isa::avx512> {
 };
 
 template <>
+struct code_lanes<isa::avx512_vnni> : code_lanes<isa::avx512> {};
+template <>
 struct code_lanes<isa::avx512_bf16> : code_lanes<isa::avx512> {};
 #endif
 

@@ -135,6 +135,8 @@ struct code_widener<isa::avx512> {
   }
 };
 template <>
+struct code_widener<isa::avx512_vnni> : code_widener<isa::avx512> {};
+template <>
 struct code_widener<isa::avx512_bf16> : code_widener<isa::avx512> {};
 #endif
 

@@ -9,6 +9,7 @@ namespace tessera::isa {
 struct generic {};               ///< portable C++
 struct avx2 {};                  ///< AVX2, FMA, F16C
 struct avx512 {};                ///< AVX-512 F, BW, DQ, VL
+struct avx512_vnni : avx512 {};  ///< with VPDPBUSD
 struct avx512_bf16 : avx512 {};  ///< with VDPBF16PS
 
 template <backend Target>
@@ -34,6 +35,15 @@ struct of<backend::cpu_avx512> {
   static constexpr bool compiled = true;
 #else
   static constexpr bool compiled = false;  // needs -mavx512f -mavx512bw -mavx512dq -mavx512vl
+#endif
+};
+template <>
+struct of<backend::cpu_avx512_vnni> {
+  using type = avx512_vnni;
+#if defined(__AVX512VNNI__)
+  static constexpr bool compiled = of<backend::cpu_avx512>::compiled;
+#else
+  static constexpr bool compiled = false;  // needs also -mavx512vnni
 #endif
 };
 template <>
@@ -73,5 +83,9 @@ constexpr backend native_cpu_backend = isa::of<backend::cpu_avx512>::compiled ? 
 /// The same for bf16 tensors, which have instructions of their own.
 constexpr backend native_cpu_bf16_backend =
     isa::of<backend::cpu_avx512_bf16>::compiled ? backend::cpu_avx512_bf16 : native_cpu_backend;
+
+/// The same for elements of i8 with scales.
+constexpr backend native_cpu_byte_backend =
+    isa::of<backend::cpu_avx512_vnni>::compiled ? backend::cpu_avx512_vnni : native_cpu_backend;
 
 }  // namespace tessera

@@ -145,6 +145,8 @@ struct nibble_lanes<isa::avx512> {
 };
 
 template <>
+struct nibble_lanes<isa::avx512_vnni> : nibble_lanes<isa::avx512> {};
+template <>
 struct nibble_lanes<isa::avx512_bf16> : nibble_lanes<isa::avx512> {};
 #endif
 

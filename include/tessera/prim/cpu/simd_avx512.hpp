@@ -177,6 +177,8 @@ struct simd<isa::avx512> {
 
 /// The same registers; the bf16 instructions appear in dot.hpp.
 template <>
+struct simd<isa::avx512_vnni> : simd<isa::avx512> {};
+template <>
 struct simd<isa::avx512_bf16> : simd<isa::avx512> {};
 
 }  // namespace tessera::prim

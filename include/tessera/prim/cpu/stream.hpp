@@ -70,6 +70,8 @@ struct stream<isa::avx512> {
 };
 
 template <>
+struct stream<isa::avx512_vnni> : stream<isa::avx512> {};
+template <>
 struct stream<isa::avx512_bf16> : stream<isa::avx512> {};
 #endif
 

@@ -184,7 +184,7 @@ TESSERA_PRODUCT_OF_CODES(192, 96, "%96", "%97", "%98", "%99", "%100")
 TESSERA_PRODUCT_OF_CODES(224, 112, "%112", "%113", "%114", "%115", "%116")
 TESSERA_PRODUCT_OF_CODES(256, 128, "%128", "%129", "%130", "%131", "%132")
 
-// Of i8: `multiply` alone, neither operand across, with sums that are whole numbers.
+// Of i8: `multiply` and `scores`, neither operand across, with sums that are whole numbers.
 #undef TESSERA_EIGHT
 #define TESSERA_EIGHT(i)                                                                \
   "+r"(sum[i]), "+r"(sum[i + 1]), "+r"(sum[i + 2]), "+r"(sum[i + 3]), "+r"(sum[i + 4]), \
@@ -204,6 +204,10 @@ TESSERA_PRODUCT_OF_CODES(256, 128, "%128", "%129", "%130", "%131", "%132")
                    " {" TESSERA_NAMES_##registers "}, " o0 ", " o1 ", add; }"                    \
                    : TESSERA_SUMS_##registers                                                    \
                    : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                \
+    }                                                                                            \
+    static __device__ __forceinline__ void scores(sum_type (&sum)[registers], std::uint64_t a,   \
+                                                  std::uint64_t b, bool add) {                   \
+      multiply<false, false>(sum, a, b, add);                                                    \
     }                                                                                            \
   };
 TESSERA_PRODUCT_OF_BYTES(128, 64, "%64", "%65", "%66")

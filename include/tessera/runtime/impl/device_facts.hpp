@@ -63,7 +63,9 @@ backend highest_backend() noexcept {
                     bit(basic.c, 29) && bit(extended.b, 5);  // AVX, FMA, F16C, AVX2
   const bool avx512 = avx2 && (states & zmm) == zmm && bit(extended.b, 16) && bit(extended.b, 17) &&
                       bit(extended.b, 30) && bit(extended.b, 31);  // F, DQ, BW, VL
-  if (avx512 && bit(cpuid(7, 1).a, 5)) return backend::cpu_avx512_bf16;
+  const bool vnni = avx512 && bit(extended.c, 11);
+  if (vnni && bit(cpuid(7, 1).a, 5)) return backend::cpu_avx512_bf16;
+  if (vnni) return backend::cpu_avx512_vnni;
   if (avx512) return backend::cpu_avx512;
   return avx2 ? backend::cpu_avx2 : backend::cpu_generic;
 }

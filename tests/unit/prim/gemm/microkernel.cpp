@@ -1,6 +1,8 @@
 // The microkernel against a double product, for every number of rows that the cutter makes.
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -76,6 +78,77 @@ TEST(microkernel, products_of_every_height) {
   expect_products<8>();
   expect_products<14>();
 }
+
+// Sums that begin with something, and what becomes of them.
+template <class Words, int Rows, int Vectors, class Stride, class Expect>
+void expect_sums(int words, const std::vector<float>& a, const std::vector<float>& b,
+                 const std::vector<float>& start, const Expect& expect) {
+  using kernel = tessera::prim::microkernel<native_isa, Words, Rows, Vectors>;
+  constexpr int columns = Vectors * vec::width;
+  std::vector<float> found(Rows * columns, -1.0f);
+  kernel::template sum_from<Stride::value, columns>(
+      start.data(), a.data(), b.data(), words, [&](int r, int v, vec::reg sum) {
+        vec::store(found.data() + r * columns + v * vec::width, sum);
+      });
+  for (int r = 0; r < Rows; ++r) {
+    for (int c = 0; c < columns; ++c)
+      expect(r, c, found[static_cast<std::size_t>(r * columns + c)]);
+  }
+}
+
+TEST(microkernel, sums_begin_with_what_is_given) {
+  constexpr int rows = 6, stride = 40, columns = 2 * vec::width;
+  const auto a = random_values(rows * stride, 1), start = random_values(rows, 3);
+  const auto b = random_values(stride * columns, 2);
+  for (const int words : {0, 1, 2, 37}) {
+    expect_sums<f32_words, rows, 2, std::integral_constant<int, stride>>(
+        words, a, b, start, [&](int r, int c, float found) {
+          double sum = static_cast<double>(start[static_cast<std::size_t>(r)]), size = 1;
+          for (int k = 0; k < words; ++k) {
+            const double term = static_cast<double>(a[static_cast<std::size_t>(r * stride + k)]) *
+                                static_cast<double>(b[static_cast<std::size_t>(k * columns + c)]);
+            sum += term;
+            size += std::fabs(term);
+          }
+          EXPECT_NEAR(static_cast<double>(found), sum, size * 0x1p-24 * (words + 1));
+        });
+  }
+}
+
+#if defined(__AVX512VNNI__)
+TEST(microkernel, sums_of_bytes_are_whole_numbers) {
+  using byte_words = tessera::prim::byte_words<tessera::isa::avx512_vnni>;
+  constexpr int rows = 14, stride = 40, columns = 2 * vec::width;
+  tessera::support::random_source random(7);
+  std::vector<float> a(rows * stride), b(stride * columns), start(rows);
+  const auto random_word = [&] {
+    std::uint32_t word = 0;
+    for (int byte = 0; byte < 4; ++byte)
+      word = word << 8 | static_cast<std::uint32_t>(random.below(256));
+    return std::bit_cast<float>(word);
+  };
+  const auto draw = [&](std::vector<float>& to) {
+    for (float& word : to) word = random_word();
+  };
+  draw(a), draw(b), draw(start);
+  const auto byte_of = [](float word, int at) {
+    return std::bit_cast<std::uint32_t>(word) >> 8 * at & 255u;
+  };
+  for (const int words : {1, 2, 37}) {
+    expect_sums<byte_words, rows, 2, std::integral_constant<int, stride>>(
+        words, a, b, start, [&](int r, int c, float found) {
+          auto sum = std::bit_cast<std::uint32_t>(start[static_cast<std::size_t>(r)]);
+          for (int k = 0; k < 4 * words; ++k) {
+            const float of_a = a[static_cast<std::size_t>(r * stride + k / 4)];
+            const float of_b = b[static_cast<std::size_t>(k / 4 * columns + c)];
+            sum += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte_of(of_a, k % 4)) *
+                                              static_cast<std::int32_t>(byte_of(of_b, k % 4)));
+          }
+          EXPECT_EQ(std::bit_cast<std::uint32_t>(found), sum) << r << ", " << c;
+        });
+  }
+}
+#endif
 
 // The columns of two microkernels: one of whole registers, one of them and a half one.
 template <int Rows, int Vectors>

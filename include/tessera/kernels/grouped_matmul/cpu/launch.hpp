@@ -33,10 +33,10 @@ class grouped_launch {
   /// Gradients have no epilogue.
   template <class Epilogue>
   void run(const Epilogue& epilogue) const {
-    if (args_.d_out.data == nullptr) {
+    if (shape::has_byte_products || args_.d_out.data == nullptr) {
       return run_rows(row_products<Kernel>::forward(args_), epilogue);
     }
-    run_gradients();
+    if constexpr (!shape::has_byte_products) run_gradients();
   }
 
  private:

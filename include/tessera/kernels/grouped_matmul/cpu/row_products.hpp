@@ -8,6 +8,7 @@
 
 #include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/byte_product.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/codes.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/complete_row.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
@@ -55,6 +56,15 @@ class row_products {
 
   void multiply(const row_block& rows, part_of_axis columns,
                 const tile_memory<Kernel>& memory) const {
+    if constexpr (shape::has_byte_products) {
+      byte_product<Kernel>(args_, rows, columns, memory).run();
+    } else {
+      multiply_elements(rows, columns, memory);
+    }
+  }
+
+  void multiply_elements(const row_block& rows, part_of_axis columns,
+                         const tile_memory<Kernel>& memory) const {
     const int count = static_cast<int>(rows.rows);
     const weights<Kernel> w(args_, rows.group);
     multiply_tile<Kernel>(

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
@@ -17,6 +18,10 @@ struct tile_memory {
   float* c = nullptr;        ///< [block_m][block_n]
   float* weights = nullptr;  ///< stored rows of scaled or whole-numbered weights as floats
   float* rows[3] = {};       ///< [longest_row] each
+  /// Of products of bytes, for each 128 elements of the summed axis: scales of the rows of A, and
+  /// the whole numbers that their sums begin with.
+  float* scales = nullptr;  ///< [block_k / 128][block_m]
+  float* starts = nullptr;
   std::size_t bytes = 0;
 
   /// Stored weights lie along the summed axis or along the columns of a tile.
@@ -38,7 +43,13 @@ struct tile_memory {
     a = take(std::int64_t{shape::up_to(shape::block_m, shape::width)} * shape::a_stride);
     b = take(std::int64_t{shape::block_k} / shape::words::k_pack * shape::block_n);
     c = take(std::int64_t{shape::block_m} * shape::block_n);
-    weights = take(std::int64_t{longest_weights} * weights_stride);
+    if constexpr (shape::has_byte_products) {
+      constexpr std::int64_t parts = shape::block_k / scale_block;
+      scales = take(parts * shape::block_m);
+      starts = take(parts * shape::block_m);
+    } else {
+      weights = take(std::int64_t{longest_weights} * weights_stride);
+    }
     for (float*& row : rows) row = take(longest_row);
     // The prefetcher of one core may not reach what another writes.
     bytes += 4096;

@@ -22,7 +22,9 @@ struct traits {
   static constexpr grouped_matmul_config config = resolved(Kernel::config);
   using isa_type = typename isa::of<config.target>::type;
   using vec = prim::simd<isa_type>;
-  using words = typename prim::words_of<config.target>::type;
+  using words = typename prim::byte_words_of<config.target>::type;
+  /// Whole numbers are multiplied: i8 with scales, forward.
+  static constexpr bool has_byte_products = multiplies_bytes(config);
 
   static constexpr int width = vec::width;
   static constexpr int mr = register_rows(config.target);

@@ -19,7 +19,7 @@
 
 namespace tessera::kernels::grouped_matmul::sm90 {
 
-/// All kernels of a row, with an epilogue of the header path. Of i8 only rows share scales.
+/// All kernels of a row, with an epilogue of the header path.
 template <class Kernel, class Epilogue = no_epilogue>
 struct scaled_kernels {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
@@ -31,10 +31,8 @@ struct scaled_kernels {
   static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
 
   static product with_scales(product_scales scales) {
-    if constexpr (config.type != dtype::i8) {
-      if (scales == product_scales::blocks) {
-        return &multiply_scaled<element, shape, product_scales::blocks, Epilogue>;
-      }
+    if (scales == product_scales::blocks) {
+      return &multiply_scaled<element, shape, product_scales::blocks, Epilogue>;
     }
     return &multiply_scaled<element, shape, product_scales::rows, Epilogue>;
   }
@@ -107,7 +105,7 @@ class scaled_products {
   }
 
   /// Whether the copy unit addresses both operands, and sums of i8 have room.
-  static bool are_boxed(const product_args& args) {
+  bool are_boxed(const product_args& args) const {
     constexpr std::int64_t most = INT32_MAX / 2;  // positions are numbers of 32 bits
     constexpr std::int64_t most_bytes = 131'071;  // times 2^14 it is below 2^31
     const auto is_boxed = [&](const grouped_matrix& matrix) {
@@ -115,7 +113,8 @@ class scaled_products {
                         static_cast<std::uintptr_t>(matrix.row | matrix.group | args.depth);
       return bits % 16 == 0 && matrix.row >= 0 && matrix.group >= 0;
     };
-    if (kernels_of::config.type == dtype::i8 && args.depth > most_bytes) return false;
+    const bool whole = kernels_of::config.type == dtype::i8 && how_ == product_scales::rows;
+    if (whole && args.depth > most_bytes) return false;
     return args.rows <= most && args.columns <= most && args.depth <= most &&
            args.matrices <= most && is_boxed(args.a.matrix) && is_boxed(args.b.matrix);
   }

@@ -3,7 +3,7 @@
 //
 // Sums of the matrix unit have too few bits for a long axis of f8_e4m3: those of 128 elements are
 // multiplied by their scales and added to sums in registers, while the other warpgroup multiplies.
-// Sums of i8 are whole numbers.
+// Sums of i8 are whole numbers; those of 128 elements are exact as floats, too.
 #pragma once
 
 #include <cstdint>
@@ -65,11 +65,12 @@ __device__ __forceinline__ void scale_rows(const operand_scales& scales, const t
   }
 }
 
-/// A warpgroup that multiplies f8_e4m3.
-template <class Shape, product_scales Scales, class Epilogue>
+/// A warpgroup that multiplies f8_e4m3, or i8 with scales of blocks.
+template <class Element, class Shape, product_scales Scales, class Epilogue>
 class scaled_consumer : tile_taker<Shape> {
   using base = tile_taker<Shape>;
-  using product = prim::cuda::warpgroup_product<f8_e4m3, Shape::columns>;
+  using product = prim::cuda::warpgroup_product<Element, Shape::columns>;
+  using product_sum = typename product::sum_type;
   using base::args_, base::stage_place_, base::release;
 
   static constexpr bool has_blocks = Scales == product_scales::blocks;
@@ -148,7 +149,7 @@ class scaled_consumer : tile_taker<Shape> {
       stage_place_.wait_full(barriers);
       const std::uint64_t a = base::stage_of_a(stage_place_.stage());
       const std::uint64_t b = base::stage_of_b(stage_place_.stage());
-      float products[Shape::columns / 2];
+      product_sum products[Shape::columns / 2];
       prim::cuda::begin_products();
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
@@ -165,7 +166,7 @@ class scaled_consumer : tile_taker<Shape> {
     }
   }
 
-  __device__ __forceinline__ void add(const float (&products)[Shape::columns / 2],
+  __device__ __forceinline__ void add(const product_sum (&products)[Shape::columns / 2],
                                       const factors& scale) {
 #pragma unroll
     for (int of_columns = 0; of_columns < parts; ++of_columns) {
@@ -173,7 +174,7 @@ class scaled_consumer : tile_taker<Shape> {
 #pragma unroll
       for (int i = 0; i < part / 2; ++i) {
         float& sum = sums_[of_columns * (part / 2) + i];
-        const float product = products[of_columns * (part / 2) + i];
+        const auto product = static_cast<float>(products[of_columns * (part / 2) + i]);
         sum = has_blocks ? fmaf(product, by[i / 2 % 2], sum) : sum + product;
       }
     }
@@ -184,7 +185,8 @@ class scaled_consumer : tile_taker<Shape> {
   float sums_[Shape::columns / 2];
 };
 
-/// A warpgroup that multiplies i8: sums are whole numbers until all elements are added.
+/// A warpgroup that multiplies i8 with scales of rows: sums are whole numbers until all elements
+/// are added.
 template <class Shape, class Epilogue>
 class whole_number_consumer : consumer<std::int8_t, Shape, false, false> {
   using base = consumer<std::int8_t, Shape, false, false>;
@@ -220,10 +222,10 @@ __global__ void __launch_bounds__(Shape::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
   run_block<Shape, false, false>(launch.all, shared, [&](int warpgroup) {
-    if constexpr (sizeof(Element) == 1 && dtype_of<Element>::value == dtype::i8) {
+    if constexpr (dtype_of<Element>::value == dtype::i8 && Scales == product_scales::rows) {
       whole_number_consumer<Shape, Epilogue>(launch, shared, warpgroup, epilogue).run();
     } else {
-      scaled_consumer<Shape, Scales, Epilogue>(launch, shared, warpgroup, epilogue).run();
+      scaled_consumer<Element, Shape, Scales, Epilogue>(launch, shared, warpgroup, epilogue).run();
     }
   });
 }

@@ -72,6 +72,27 @@ struct microkernel {
     add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride);
   }
 
+  /// Sums over words, which begin with the word at start[row]; each is given to
+  /// finish(row, vector, sum).
+  template <int AStride, int BStride, class Finish>
+  static TESSERA_INLINE void sum_from(const float* TESSERA_RESTRICT start,
+                                      const float* TESSERA_RESTRICT a,
+                                      const float* TESSERA_RESTRICT b, int words,
+                                      const Finish& finish) {
+    reg acc[Rows][Vectors];
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::broadcast(start[r]);
+    }
+    add_words<AStride, BStride>(acc, a, b, words);
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) finish(r, v, acc[r][v]);
+    }
+  }
+
  private:
   /// Out of line: what stands beside its loop would cost `multiply_words` 1 %.
   template <int AStride>
@@ -148,9 +169,14 @@ struct microkernel {
   static TESSERA_INLINE void sum(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT a,
                                  const float* TESSERA_RESTRICT b, int words) {
     multiply_first<AStride>(acc, a, b);
-    for (int k = 1; k < words; ++k) {
-      ++a;
-      b += BStride;
+    add_words<AStride, BStride>(acc, a + 1, b + BStride, words - 1);
+  }
+
+  /// acc += A B.
+  template <int AStride, int BStride>
+  static TESSERA_INLINE void add_words(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT a,
+                                       const float* TESSERA_RESTRICT b, int words) {
+    for (; words > 0; --words, ++a, b += BStride) {
       reg column[Vectors];
       TESSERA_UNROLL
       for (int v = 0; v < Vectors; ++v) column[v] = vec::load(b + v * vec::width);

@@ -1,7 +1,8 @@
-// Reads rows of f32, f16 or bf16 as registers of words.
+// Reads rows of f32, f16, bf16 or bytes as registers of words.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/prim/cpu/gemm/words.hpp>
 
@@ -49,6 +50,32 @@ struct word_reader<f32_words<Isa>> {
     return vec::bit_or(acc, vec::mul(x, vec::zero()));
   }
 };
+
+/// An i8 that is read as the number 128 above it, without a sign.
+struct raised_byte {
+  std::int8_t value;
+};
+
+#if defined(__AVX512VNNI__)
+template <class Isa>
+struct word_reader<byte_words<Isa>> {
+  using reg = typename simd<Isa>::reg;
+  static constexpr int elements = 4 * simd<Isa>::width;
+
+  /// The first `count` elements; zeros behind them, or their like: the other operand has zeros
+  /// there.
+  template <class Element>
+  static TESSERA_INLINE reg read(const Element* p, int count = elements) {
+    const __mmask64 lanes = count >= elements ? ~__mmask64{0} : (__mmask64{1} << count) - 1u;
+    const __m512i bytes = _mm512_maskz_loadu_epi8(lanes, p);
+    if constexpr (std::is_same_v<Element, raised_byte>) {
+      return _mm512_castsi512_ps(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)));
+    } else {
+      return _mm512_castsi512_ps(bytes);
+    }
+  }
+};
+#endif
 
 #if defined(__AVX512BF16__)
 template <class Isa>

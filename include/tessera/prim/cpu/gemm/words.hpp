@@ -1,7 +1,9 @@
-// What a microkernel multiplies: words of 32 bits of the summed axis, one f32 or two neighbouring
-// bf16 (k_pack 1 or 2). Both kinds share every other line of packing, microkernels and kernels.
+// What a microkernel multiplies: words of 32 bits of the summed axis, one f32, two neighbouring
+// bf16 or four bytes (k_pack 1, 2 or 4). All kinds share every other line of packing and
+// microkernels.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 
 #include <tessera/prim/cpu/simd.hpp>
@@ -32,6 +34,37 @@ struct f32_words {
   static constexpr int interleaved_column(int d) { return d; }
   static constexpr int interleave_period = 1;  ///< columns after which the order repeats
 };
+
+#if defined(__AVX512VNNI__)
+/// acc += the four products of bytes of a word, signed ones of a and unsigned ones of b (VPDPBUSD).
+/// Sums are whole numbers of 32 bits in the place of floats; they wrap around.
+template <class Isa>
+struct byte_words {
+  static constexpr int k_pack = 4;
+  static constexpr bool broadcasts_from_memory = true;
+  using reg = typename simd<Isa>::reg;
+  static TESSERA_INLINE reg multiply_add(reg a, reg b, reg acc) {
+    // As an instruction: GCC 12 copies sums from one kind of register to the other and spills them.
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(b), "v"(a));
+    return acc;
+  }
+  static TESSERA_INLINE reg multiply(reg a, reg b) { return multiply_add(a, b, simd<Isa>::zero()); }
+  static TESSERA_INLINE reg multiply_add_at(const float* a, reg b, reg acc) {
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(b), "m"(*a));
+    return acc;
+  }
+  /// Bytes of 128: times a they are what `raised_byte` adds to products.
+  static TESSERA_INLINE reg most_raised() { return _mm512_castsi512_ps(_mm512_set1_epi8(-128)); }
+  /// The sum of all sums of a register.
+  static TESSERA_INLINE std::int32_t total(reg acc) {
+    return _mm512_reduce_add_epi32(_mm512_castps_si512(acc));
+  }
+  /// A sum as a float.
+  static TESSERA_INLINE reg float_of_sum(reg acc) {
+    return _mm512_cvtepi32_ps(_mm512_castps_si512(acc));
+  }
+};
+#endif
 
 #if defined(__AVX512BF16__)
 /// acc += a.low * b.low + a.high * b.high, two bf16 a word (VDPBF16PS).
@@ -81,6 +114,16 @@ struct words_of<backend::cpu_avx512_bf16> {
 };
 template <>
 struct words_of<backend::cpu_amx_bf16> : words_of<backend::cpu_avx512_bf16> {};
+#endif
+
+/// What products of i8 with scales are made of, where a back end has instructions for them.
+template <backend Target>
+struct byte_words_of : words_of<Target> {};
+#if defined(__AVX512VNNI__)
+template <>
+struct byte_words_of<backend::cpu_avx512_vnni> {
+  using type = byte_words<isa::avx512_vnni>;
+};
 #endif
 
 }  // namespace tessera::prim
