@@ -18,7 +18,8 @@ namespace tessera::kernels::chunked_scan::cpu {
 template <class Kernel>
 std::size_t workspace_bytes(const chunked_scan_kernel_args& args, int threads) {
   if constexpr (traits<Kernel>::config.pass == chunked_scan_pass::forward) {
-    const std::int64_t floats = rounded_up(forward_scratch<Kernel>::floats(args), 16);
+    const std::int64_t floats = rounded_up(
+        forward_scratch<Kernel>::floats(args, blocks_together<Kernel>(args, threads)), 16);
     return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
   } else {
     return backward_extents<Kernel>(args).bytes(args, threads);
@@ -46,7 +47,8 @@ status launch(const chunked_scan_kernel_args& args, const launch_context& contex
   const int threads = useful_threads(args, context.threads);
   with_kinds_of(args, [&](auto decay, auto read) {
     if constexpr (traits<Kernel>::config.pass == chunked_scan_pass::forward) {
-      forward_launch<Kernel, decay(), read()>(args, memory).run(threads);
+      const std::int64_t together = blocks_together<Kernel>(args, context.threads);
+      forward_launch<Kernel, decay(), read()>(args, together, memory).run(threads);
     } else {
       launch_backward<Kernel, decay(), read()>(args, memory, threads, context.threads);
     }
