@@ -1,6 +1,6 @@
-// Tokens to outputs and final states. A work item is a block of value channels of a sequence and
-// head: its tile of the state stays in the first-level cache while the tokens pass, a few at a
-// time.
+// Tokens to outputs and final states. A work item is some blocks of value channels of a sequence
+// and head: the tile of the state that a block has stays in the first-level cache while a run of
+// tokens passes, a few at a time, and the tiles of all in the second-level cache.
 #pragma once
 
 #include <algorithm>
@@ -18,28 +18,42 @@
 
 namespace tessera::kernels::chunked_scan::cpu {
 
-/// Memory of a thread: the tile of a state, and the rows of a run of tokens.
+/// Blocks of value channels that a work item has: those of a head share what is made of its
+/// queries, keys and decays, as far as their tiles stay in the second-level cache and every thread
+/// has an item.
+template <class Kernel>
+std::int64_t blocks_together(const chunked_scan_kernel_args& args, int threads) noexcept {
+  using shape = traits<Kernel>;
+  constexpr std::int64_t most = 1 << 16;  // floats
+  const std::int64_t blocks = rounded_up(args.values, shape::block) / shape::block;
+  const std::int64_t tile = rounded_up(args.keys, shape::width) * shape::block;
+  if (args.sequences * args.heads < threads) return 1;
+  return std::clamp<std::int64_t>(most / std::max<std::int64_t>(tile, 1), 1,
+                                  std::max<std::int64_t>(blocks, 1));
+}
+
+/// Memory of a thread: tiles of a state, and the rows of a run of tokens.
 template <class Kernel>
 struct forward_scratch {
   using shape = traits<Kernel>;
   static constexpr std::int64_t run = 16;  ///< tokens whose rows are converted at a time
 
-  float *state = nullptr, *q = nullptr, *k = nullptr, *key_decay = nullptr, *v = nullptr,
+  float *tiles = nullptr, *q = nullptr, *k = nullptr, *key_decay = nullptr, *v = nullptr,
         *value_decay = nullptr, *u = nullptr;
   std::int64_t padded_keys = 0;
 
-  static std::int64_t floats(const chunked_scan_kernel_args& args) noexcept {
+  static std::int64_t floats(const chunked_scan_kernel_args& args, std::int64_t blocks) noexcept {
     const std::int64_t padded = rounded_up(args.keys, shape::width);
-    return padded * (shape::block + 1) + run * (3 * padded + 2 * shape::block);
+    return padded * (blocks * shape::block + 1) + run * (3 * padded + 2 * shape::block);
   }
-  forward_scratch(const chunked_scan_kernel_args& args, float* memory)
+  forward_scratch(const chunked_scan_kernel_args& args, std::int64_t blocks, float* memory)
       : padded_keys(rounded_up(args.keys, shape::width)) {
     const auto take = [&](std::int64_t count) {
       float* const part = memory;
       memory += count;
       return part;
     };
-    state = take(padded_keys * shape::block);
+    tiles = take(blocks * tile_floats());
     q = take(run * padded_keys);
     k = take(run * padded_keys);
     key_decay = take(run * padded_keys);
@@ -47,6 +61,7 @@ struct forward_scratch {
     value_decay = take(run * shape::block);
     u = take(padded_keys);
   }
+  std::int64_t tile_floats() const { return padded_keys * shape::block; }
 };
 
 template <class Kernel, chunked_scan_decay Decay, state_read Read>
@@ -54,73 +69,143 @@ class forward_launch {
   using shape = traits<Kernel>;
   using isa_type = typename shape::isa_type;
   using scratch = forward_scratch<Kernel>;
+  static constexpr std::int64_t most_groups = scratch::run / group_tokens<Kernel>;
 
  public:
-  forward_launch(const chunked_scan_kernel_args& args, float* memory)
+  /// `together` blocks are an item: see `blocks_together`.
+  forward_launch(const chunked_scan_kernel_args& args, std::int64_t together, float* memory)
       : args_(args),
         memory_(memory),
-        blocks_(rounded_up(args.values, shape::block) / shape::block) {}
+        blocks_(rounded_up(args.values, shape::block) / shape::block),
+        together_(together),
+        parts_((blocks_ + together - 1) / together) {}
 
   void run(int threads) const {
-    const std::int64_t floats = rounded_up(scratch::floats(args_), 16);
-    prim::parallel_items<isa_type>(args_.sequences * args_.heads * blocks_, threads,
-                                   [&](std::int64_t item, int thread) {
-                                     run_item(item, scratch(args_, memory_ + thread * floats));
-                                   });
+    const std::int64_t floats = rounded_up(scratch::floats(args_, together_), 16);
+    prim::parallel_items<isa_type>(
+        args_.sequences * args_.heads * parts_, threads, [&](std::int64_t item, int thread) {
+          run_item(item, scratch(args_, together_, memory_ + thread * floats));
+        });
     clear_unused<Kernel>(args_, args_.out, args_.heads, args_.values);
   }
 
  private:
   void run_item(std::int64_t item, const scratch& memory) const {
-    const std::int64_t block = item % blocks_, head = item / blocks_ % args_.heads;
-    const sequence one = sequence_of<isa_type>(args_, item / blocks_ / args_.heads);
-    const std::int64_t value = block * shape::block;
+    const std::int64_t first = item % parts_ * together_, head = item / parts_ % args_.heads;
+    const std::int64_t count = std::min(together_, blocks_ - first);
+    const sequence one = sequence_of<isa_type>(args_, item / parts_ / args_.heads);
     if (!one.has_states) return;
-    const state_place place{one.slot, head, value,
-                            std::min<std::int64_t>(args_.values - value, shape::block)};
-    load_state<Kernel>(args_.initial_state, place, args_.keys, memory.padded_keys, memory.state);
+    const auto for_each_tile = [&](const auto& body) {
+      for (std::int64_t block = 0; block < count; ++block) {
+        const std::int64_t value = (first + block) * shape::block;
+        body(state_place{one.slot, head, value,
+                         std::min<std::int64_t>(args_.values - value, shape::block)},
+             memory.tiles + block * memory.tile_floats());
+      }
+    };
+    for_each_tile([&](const state_place& place, float* tile) {
+      load_state<Kernel>(args_.initial_state, place, args_.keys, memory.padded_keys, tile);
+    });
     if constexpr (Read == state_read::before) {
       load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, memory.padded_keys,
                         memory.u);
     }
     for (std::int64_t begin = 0; begin < one.length; begin += scratch::run) {
-      const std::int64_t count = std::min(one.length - begin, scratch::run);
-      load_run(one, begin, count, place, memory);
-      alignas(64) float out[scratch::run * shape::block];
-      std::int64_t at = 0;
-      for (; at + group_tokens<Kernel> <= count; at += group_tokens<Kernel>) {
-        float bonus[group_tokens<Kernel>];
-        take_group<Kernel, Decay, Read>(group_at(memory, at, bonus), args_.keys, memory.state,
-                                        out + at * shape::block);
-      }
-      for (; at < count; ++at) {
-        take<Kernel, Decay, Read>(token_at(memory, at), args_.keys, memory.state, memory.state,
-                                  out + at * shape::block);
-      }
-      for (at = 0; at < count; ++at) {
-        store_part<Kernel>(args_.out, place_of(args_.out, one, begin + at, head) + value,
-                           place.values, out + at * shape::block);
-      }
+      const token_run tokens{begin, std::min(one.length - begin, scratch::run)};
+      load_keys(one, tokens, head, memory);
+      group_shares<Kernel> shares[most_groups];
+      token_rows rest[group_tokens<Kernel>];
+      relate_groups(tokens.count, memory, shares, rest);
+      for_each_tile([&](const state_place& place, float* tile) {
+        load_values(one, tokens, place, memory);
+        take_run(one, tokens, place, memory, shares, rest, tile);
+      });
     }
-    store_state<Kernel>(args_.final_state, place, args_.keys, memory.state);
+    for_each_tile([&](const state_place& place, float* tile) {
+      store_state<Kernel>(args_.final_state, place, args_.keys, tile);
+    });
   }
 
-  /// Rows of tokens [begin, begin + count) as floats.
-  void load_run(const sequence& one, std::int64_t begin, std::int64_t count,
-                const state_place& place, const scratch& to) const {
+  /// Steps [begin, begin + count) of a sequence.
+  struct token_run {
+    std::int64_t begin = 0, count = 0;
+  };
+
+  /// Whole groups are related, tokens behind them go one by one: `rest`, without their values.
+  void relate_groups(std::int64_t count, const scratch& memory, group_shares<Kernel>* shares,
+                     token_rows* rest) const {
+    const std::int64_t groups = count / group_tokens<Kernel>;
+    for (std::int64_t n = 0; n < groups; ++n) {
+      float bonus[group_tokens<Kernel>];
+      const group_rows rows = group_at(memory, n * group_tokens<Kernel>, bonus);
+      shares[n] = relate<Kernel, Decay, Read>(rows, args_.keys);
+    }
+    for (std::int64_t at = groups * group_tokens<Kernel>; at < count; ++at) {
+      *rest++ = token_at(memory, at);
+    }
+  }
+
+  /// A run of tokens through a tile, and to memory what they read.
+  void take_run(const sequence& one, const token_run& tokens, const state_place& place,
+                const scratch& memory, const group_shares<Kernel>* shares, const token_rows* rest,
+                float* tile) const {
+    alignas(64) float out[scratch::run * shape::block];
+    std::int64_t at = 0;
+    for (; at + group_tokens<Kernel> <= tokens.count; at += group_tokens<Kernel>) {
+      ask_for_rows(one, tokens.begin + at + scratch::run, place, tile == memory.tiles);
+      take_group<Kernel, Decay>(group_at(memory, at, nullptr), *shares++, args_.keys, tile,
+                                out + at * shape::block);
+    }
+    for (; at < tokens.count; ++at) {
+      take<Kernel, Decay, Read>(*rest++, args_.keys, tile, tile, out + at * shape::block);
+    }
+    for (at = 0; at < tokens.count; ++at) {
+      store_part<Kernel>(args_.out,
+                         place_of(args_.out, one, tokens.begin + at, place.head) + place.value,
+                         place.values, out + at * shape::block);
+    }
+  }
+
+  /// Rows of a group of the next run are asked for while this one's go through the tile, those that
+  /// tiles share with the first: each token's lie in another page, where nothing else would ask in
+  /// time.
+  void ask_for_rows(const sequence& one, std::int64_t begin, const state_place& place,
+                    bool with_keys) const {
+    const std::int64_t end = std::min<std::int64_t>(begin + group_tokens<Kernel>, one.length);
     const std::int64_t kv_head = place.head / (args_.heads / args_.kv_heads);
-    const std::int64_t padded = to.padded_keys;
-    for (std::int64_t at = 0; at < count; ++at) {
-      const std::int64_t step = begin + at;
-      load_part<Kernel>(args_.q, place_of(args_.q, one, step, place.head), args_.keys, args_.scale,
+    for (std::int64_t step = begin; step < end; ++step) {
+      ask_for(args_.v, place_of(args_.v, one, step, kv_head) + place.value, place.values);
+      if (!with_keys) continue;
+      ask_for(args_.q, place_of(args_.q, one, step, place.head), args_.keys);
+      ask_for(args_.k, place_of(args_.k, one, step, kv_head), args_.keys);
+      if (args_.gk.data == nullptr) continue;
+      ask_for(args_.gk, place_of(args_.gk, one, step, place.head), args_.keys);
+    }
+  }
+
+  /// Rows of a run's queries, keys and decays as floats.
+  void load_keys(const sequence& one, const token_run& tokens, std::int64_t head,
+                 const scratch& to) const {
+    const std::int64_t kv_head = head / (args_.heads / args_.kv_heads), padded = to.padded_keys;
+    for (std::int64_t at = 0; at < tokens.count; ++at) {
+      const std::int64_t step = tokens.begin + at;
+      load_part<Kernel>(args_.q, place_of(args_.q, one, step, head), args_.keys, args_.scale,
                         padded, to.q + at * padded);
       load_part<Kernel>(args_.k, place_of(args_.k, one, step, kv_head), args_.keys, 1.0f, padded,
                         to.k + at * padded);
+      if constexpr (Decay != chunked_scan_decay::none) {
+        load_key_decays<Kernel>(args_, one, step, head, padded, to.key_decay + at * padded);
+      }
+    }
+  }
+  /// Those of the values of a block.
+  void load_values(const sequence& one, const token_run& tokens, const state_place& place,
+                   const scratch& to) const {
+    const std::int64_t kv_head = place.head / (args_.heads / args_.kv_heads);
+    for (std::int64_t at = 0; at < tokens.count; ++at) {
+      const std::int64_t step = tokens.begin + at;
       load_part<Kernel>(args_.v, place_of(args_.v, one, step, kv_head) + place.value, place.values,
                         1.0f, shape::block, to.v + at * shape::block);
-      if constexpr (Decay != chunked_scan_decay::none) {
-        load_key_decays<Kernel>(args_, one, step, place.head, padded, to.key_decay + at * padded);
-      }
       if constexpr (Decay == chunked_scan_decay::keys_and_values) {
         load_value_decays<Kernel>(args_, one, step, place.head, place.value, place.values,
                                   shape::block, to.value_decay + at * shape::block);
@@ -138,9 +223,9 @@ class forward_launch {
     return token;
   }
 
-  /// `bonus` is memory for as many numbers as there are tokens.
+  /// `bonus` is memory for as many numbers as there are tokens; null: they are not wanted.
   static group_rows group_at(const scratch& memory, std::int64_t at, float* bonus) {
-    if constexpr (Read == state_read::before) {
+    if (Read == state_read::before && bonus != nullptr) {
       for (std::int64_t n = 0; n < group_tokens<Kernel>; ++n) {
         bonus[n] = token_at(memory, at + n).bonus;
       }
@@ -157,7 +242,7 @@ class forward_launch {
 
   const chunked_scan_kernel_args& args_;
   float* memory_;
-  std::int64_t blocks_;
+  std::int64_t blocks_, together_, parts_;
 };
 
 }  // namespace tessera::kernels::chunked_scan::cpu

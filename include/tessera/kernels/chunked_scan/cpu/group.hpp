@@ -43,6 +43,7 @@ struct group_shares {
 /// last token's decay that of the whole group.
 template <class Kernel, chunked_scan_decay Decay, state_read Read>
 TESSERA_INLINE group_shares<Kernel> relate(const group_rows& rows, std::int64_t keys) {
+  static_assert(Read == state_read::after || Decay != chunked_scan_decay::keys_and_values);
   using shape = traits<Kernel>;
   using vec = typename shape::vec;
   using reg = typename shape::reg;
@@ -176,12 +177,10 @@ TESSERA_INLINE void take_columns(const group_rows& rows, const group_shares<Kern
   }
 }
 
-/// `state` takes the tokens in; `out` is what they read, a block each.
-template <class Kernel, chunked_scan_decay Decay, state_read Read>
-TESSERA_INLINE void take_group(const group_rows& rows, std::int64_t keys, float* state,
-                               float* out) {
-  static_assert(Read == state_read::after || Decay != chunked_scan_decay::keys_and_values);
-  const group_shares<Kernel> shares = relate<Kernel, Decay, Read>(rows, keys);
+/// `state` takes related tokens in; `out` is what they read, a block each.
+template <class Kernel, chunked_scan_decay Decay>
+TESSERA_INLINE void take_group(const group_rows& rows, const group_shares<Kernel>& shares,
+                               std::int64_t keys, float* state, float* out) {
   for (int first = 0; first < traits<Kernel>::registers; first += group_registers<Kernel>) {
     take_columns<Kernel, Decay>(rows, shares, keys, first, state, out);
   }

@@ -31,7 +31,8 @@ struct launcher {
 
   std::size_t workspace_bytes(int threads) const {
     if constexpr (forward) {
-      const std::int64_t floats = rounded_up(forward_scratch<Kernel>::floats(args), 16);
+      const std::int64_t floats = rounded_up(
+          forward_scratch<Kernel>::floats(args, blocks_together<Kernel>(args, threads)), 16);
       return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
     } else {
       return backward_extents<Kernel>(args).bytes(args, threads);
@@ -42,7 +43,8 @@ struct launcher {
     const int useful = useful_threads(args, threads);
     with_kinds_of(args, [&](auto decay, auto read) {
       if constexpr (forward) {
-        forward_launch<Kernel, decay(), read()>(args, memory).run(useful);
+        const std::int64_t together = blocks_together<Kernel>(args, threads);
+        forward_launch<Kernel, decay(), read()>(args, together, memory).run(useful);
       } else {
         launch_backward<Kernel, decay(), read()>(args, memory, useful, threads);
       }
