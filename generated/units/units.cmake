@@ -226,6 +226,7 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/attention_bf16_d64.cpp
   units/cpu_amx_bf16/attention_bf16_dany.cpp
   units/cpu_amx_bf16/attention_bf16_dany_paged.cpp
+  units/cpu_amx_bf16/attention_backward_bf16_dany.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu

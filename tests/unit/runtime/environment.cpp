@@ -131,8 +131,8 @@ TEST(Device, ModelsTellHowOftenBf16ProductsStart) {
   constexpr unsigned intel = 0x6C65746E;
   EXPECT_EQ(percent(amd, 0x00A10F11), 100) << "EPYC 9004: family 25, model 17";
   EXPECT_EQ(percent(amd, 0x00A70F41), 100) << "Ryzen 7040: family 25, model 116";
-  EXPECT_EQ(percent(intel, 0x000806F8), 50) << "Sapphire Rapids: family 6, model 143";
-  EXPECT_EQ(percent(intel, 0x000C06F2), 50) << "Emerald Rapids: family 6, model 207";
+  EXPECT_EQ(percent(intel, 0x000806F8), 25) << "Sapphire Rapids: family 6, model 143";
+  EXPECT_EQ(percent(intel, 0x000C06F2), 25) << "Emerald Rapids: family 6, model 207";
   EXPECT_EQ(percent(intel, 0x0005065B), 0) << "Cooper Lake: family 6, model 85";
   EXPECT_EQ(percent(amd, 0x000806F8), 0) << "a model of another vendor";
   EXPECT_EQ(percent(0x68747541, 0x00A10F11), 0) << "a vendor that is not known";

@@ -28,7 +28,7 @@ inline std::vector<attention_backward_axes> attention_backward_blocks() {
   return {
       {
           .about = "every problem: head dims are known at run time",
-          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16},
+          .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_bf16, cpu_amx_bf16},
       },
       {
           .about = "CUDA: every problem",

@@ -28,7 +28,7 @@ struct attention_backward_config {
 
 /// Rows of a block: whole register tiles and whole vectors, for rows become columns.
 constexpr int backward_rows_step(backend target) noexcept {
-  const int rows = register_rows(target), width = vector_floats(target);
+  const int rows = prefill_rows(target), width = vector_floats(target);
   int step = rows;
   while (width > 0 && step % width != 0) step += rows;
   return step;
@@ -58,7 +58,8 @@ constexpr attention_backward_config resolved(attention_backward_config config) n
     return config;
   }
   const int step = backward_rows_step(config.target);
-  if (config.block_q == 0) config.block_q = (64 + step - 1) / step * step;
+  const int rows = has_tile_products(config.target) ? 128 : 64;
+  if (config.block_q == 0) config.block_q = (rows + step - 1) / step * step;
   if (config.block_kv == 0) config.block_kv = 128;
   return config;
 }

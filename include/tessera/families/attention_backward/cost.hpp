@@ -56,7 +56,7 @@ inline work_estimate estimate_of(const attention_backward_config& config,
   const auto up = [](double size, double step) {
     return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
   };
-  const double rows = up(std::max(facts.scores.rows, 1.0), register_rows(config.target));
+  const double rows = up(std::max(facts.scores.rows, 1.0), prefill_rows(config.target));
   const double keys = up(std::max(facts.scores.visible_keys, 1.0), register_columns(config.target));
   const double pairs = facts.scores.heads * rows * keys;
   const double head_dims = 3.0 * sizes.head_dim + 2.0 * sizes.v_head_dim;
@@ -68,9 +68,8 @@ inline work_estimate estimate_of(const attention_backward_config& config,
   if (is_generic(config)) work.product_share *= 0.9;  // loop bounds are not constants
   const double element = static_cast<double>(size_of(config.type));
   work.bytes = 4.0 * facts.scores.heads * head_dims * (facts.scores.rows + element * keys);
-  const auto parts =
-      schedule_backward::key_parts::of(sizes.kv_len, sizes.kv_heads, config.block_kv);
-  work.items = std::max<std::int64_t>(1, sizes.batch * sizes.kv_heads * parts.count);
+  work.items = std::max<std::int64_t>(
+      1, sizes.batch * sizes.kv_heads * schedule_backward::tiles_of(sizes.kv_len, config.block_kv));
   work.tile_bytes = 4.0 * (config.block_q + config.block_kv) * head_dims;
   return work;
 }

@@ -46,7 +46,7 @@ struct attention_backward_family {
       wanted.d_q_atomics = true;
       if (wanted.head_dim <= 128) wanted.target = highest;
     } else if (has_bf16_products(highest) && wanted.type == dtype::bf16) {
-      wanted.target = backend::cpu_avx512_bf16;
+      wanted.target = highest;
     }
     if (broken_table_rule(wanted) != attention_backward_rule::none) return {};
     return wanted;

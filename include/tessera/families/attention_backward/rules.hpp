@@ -42,7 +42,7 @@ constexpr std::string_view sentence_of(attention_backward_rule rule) noexcept {
     case attention_backward_rule::tile_fits_in_cache:
       return "block_q and block_kv are at most 512, so that a tile stays in the cache";
     case attention_backward_rule::bf16_dot_takes_bf16:
-      return "cpu_avx512_bf16 rows have type bf16";
+      return "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16";
     case attention_backward_rule::v_head_dim_is_that_of_q:
       return "v_head_dim is head_dim, but of CUDA rows of head_dim 192 with d_q_atomics, where it "
              "is 128";

@@ -23,7 +23,7 @@ class bias_gradient {
                 bool behind_cap, const launch_memory<Row>& memory)
       : args_(args),
         to_(to),
-        behind_cap_(behind_cap),
+        behind_cap_(behind_cap && shape::mods::has_cap(args.forward)),
         memory_(memory),
         group_(kernels::attention::group_of(args.forward)),
         step_(block_walk<Row>::queries_of(args.forward)) {}

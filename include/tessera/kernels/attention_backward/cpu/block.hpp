@@ -26,6 +26,22 @@ struct seen_columns {
   TESSERA_INLINE bool empty() const { return low >= high; }
 };
 
+/// The same, and the rows that see some of each panel of columns, in whole register tiles.
+template <class Row>
+struct seen_pairs : seen_columns {
+  static constexpr int nr = traits<Row>::nr;
+  prim::row_range rows[traits<Row>::block_kv / nr] = {};
+
+  TESSERA_INLINE void add(row_tile tile, const key_columns& used) {
+    low = empty() || used.low < low ? used.low : low;
+    high = used.high > high ? used.high : high;
+    for (int panel = used.low / nr; panel * nr < used.high; ++panel) {
+      if (rows[panel].end == 0) rows[panel].begin = tile.first;
+      rows[panel].end = tile.end();
+    }
+  }
+};
+
 /// What is wanted of a block.
 enum class block_part {
   weights,    ///< the sum over keys of weight and its incoming gradient, added to `correction`
@@ -54,18 +70,19 @@ class block {
     return rows_.count() > 0 && tile_of(key0, count).seen != prim::tile_visibility::skip;
   }
 
-  /// Words of A, statistics, and with `with_panels` the panels of B. `correction`: of each row.
-  void load_rows(const float* correction, bool with_panels) const {
+  /// Words of A and statistics. `correction` and `taint` (null: zeros) of each row.
+  void load_rows(const float* correction, const float* taint) const {
     const attention_kernel_args& args = args_.forward;
     const prim::sequence& seq = rows_.sequence();
-    prim::listed_rows<element, shape::block_q> q, d_out;
+    const int group = kernels::attention::group_of(args);
+    const int end_head = (rows_.kv_head() + 1) * group;
+    std::int64_t query = rows_.query_of(0);
+    int head = rows_.head_of(0);
     for (int r = 0; r < rows_.count(); ++r) {
+      const std::int64_t token = seq.q_begin + query;
       const auto statistic = [&](const row_statistics& of) {
-        return of.data[seq.index * of.batch + rows_.head_of(r) * of.head +
-                       (seq.q_begin + rows_.query_of(r)) * of.row];
+        return of.data[seq.index * of.batch + head * of.head + token * of.row];
       };
-      q.address[r] = rows_.query(r);
-      d_out.address[r] = gradient_row(r);
       const float lse = statistic(args.lse);
       memory_.skipped[r] = lse == prim::minus_infinity;
       // A row that sees nothing: its weights are 0, whatever its tensors hold.
@@ -73,14 +90,13 @@ class block {
                          : args.normalize   ? lse
                                             : statistic(args.row_max);
       memory_.correction[r] = memory_.skipped[r] ? 0.0f : correction[r];
-      memory_.taint[r] = 0.0f;
-      load_words(q.address[r], shape::head_dim(args), r, memory_.q_row(r));
-      load_words(d_out.address[r], shape::v_head_dim(args), r, memory_.d_out_row(r));
+      memory_.taint[r] = taint != nullptr ? taint[r] : 0.0f;
+      load_words(token_row<const element>(args.q, args.q_strides, seq.index, token, head),
+                 shape::head_dim(args), r, memory_.q_row(r));
+      load_words(token_row<const element>(args_.d_out, args_.d_out_strides, seq.index, token, head),
+                 shape::v_head_dim(args), r, memory_.d_out_row(r));
+      if (++head == end_head) head -= group, ++query;
     }
-    if (!with_panels) return;
-    pack(q, shape::head_dim(args), memory_.q_panels, [](int) {});
-    pack(d_out, shape::v_head_dim(args), memory_.d_out_panels,
-         [&](int r) { memory_.taint[r] = std::numeric_limits<float>::quiet_NaN(); });
   }
 
   /// K and V as columns of B, and with `with_panels` K as rows of B.
@@ -92,10 +108,12 @@ class block {
     prim::pack_transposed<words>(keys, all, shape::head_dim(args), k_columns());
     prim::pack_transposed<words>(from.v.rows(key0, rows_.kv_head()), all, shape::v_head_dim(args),
                                  v_columns());
-    if (!with_panels ||
-        prim::pack_rows<words>(keys, all, shape::head_dim(args), nullptr, k_rows(count))) {
-      return;
+    if (!with_panels) return;
+    if constexpr (shape::key_step > shape::width) {
+      prim::clear_rows<words>(
+          {forward::round_up(count, shape::width), k_rows(count).words * k_pack}, k_rows(count));
     }
+    if (prim::pack_rows<words>(keys, all, shape::head_dim(args), nullptr, k_rows(count))) return;
     // 0 times NaN: such keys reach the rows that see them through their scores.
     prim::find_nonfinite<isa_type>(keys, all, shape::head_dim(args), memory_.nonfinite);
     static_cast<void>(
@@ -103,49 +121,52 @@ class block {
   }
 
   /// Computes the part for rows and keys that are loaded; of gradients, columns outside of the
-  /// result are not written.
-  template <block_part Part>
-  seen_columns compute(std::int64_t key0, int count) const {
+  /// result are not written. `each(rows, used, seen)` is called when those of a register tile of
+  /// rows are there, whose own columns `used` may be none.
+  template <block_part Part, class Each>
+  seen_pairs<Row> compute(std::int64_t key0, int count, const Each& each) const {
     const kernels::attention::key_tile tile = tile_of(key0, count);
-    seen_columns seen{shape::block_kv, 0};
+    key_columns columns[most_tiles];
+    seen_pairs<Row> seen;
+    int tiles = 0;
     for (row_tile rows = rows_.first_tile(); rows.rows > 0; rows = rows_.tile_after(rows)) {
-      const key_columns used = rows_.columns_of(rows, tile);
-      if (used.seen == prim::tile_visibility::skip) continue;
-      seen.low = used.low < seen.low ? used.low : seen.low;
-      seen.high = used.high > seen.high ? used.high : seen.high;
+      key_columns& used = columns[tiles++] = rows_.columns_of(rows, tile);
+      if (used.seen == prim::tile_visibility::skip) used.low = used.high = 0;
+      if (used.low < used.high) seen.add(rows, used);
     }
     if (seen.empty()) return seen;
+    tiles = 0;
     for (row_tile rows = rows_.first_tile(); rows.rows > 0; rows = rows_.tile_after(rows)) {
-      key_columns used = rows_.columns_of(rows, tile);
-      if (used.seen == prim::tile_visibility::skip) used.low = used.high = seen.low;
+      key_columns& used = columns[tiles++];
+      if (used.low >= used.high) used.low = used.high = seen.low;
       if (used.low < used.high) compute_scores<Part>(rows, used);
       for (int r = 0; r < rows.rows; ++r) {
         if constexpr (Part == block_part::weights) {
           if (used.low < used.high) add_to_correction(rows.first + r, r, used);
         } else {
           if (used.low < used.high) write_gradients(rows.first + r, r, used);
-          clear_outside(rows.first + r, used, seen);
+          clear_outside(rows.first + r, r, used, seen);
         }
       }
+      each(rows, used, seen);
     }
     return seen;
   }
+  template <block_part Part>
+  seen_columns compute(std::int64_t key0, int count) const {
+    return compute<Part>(key0, count, [](row_tile, const key_columns&, const seen_columns&) {});
+  }
 
   TESSERA_INLINE panels k_rows(int count) const {
-    return {memory_.k_panels, forward::round_up(count, shape::width) / shape::k_pack,
+    return {memory_.k_panels, forward::round_up(count, shape::key_step) / k_pack,
             shape::columns_of(shape::head_dim(args_.forward))};
-  }
-  /// Panels whose summed axis is the block's rows.
-  TESSERA_INLINE panels rows_panels(float* data, int head_dim) const {
-    return {data, forward::round_up(rows_.count(), shape::width) / shape::k_pack,
-            shape::columns_of(head_dim)};
   }
 
  private:
-  TESSERA_INLINE const element* gradient_row(int r) const {
-    return token_row<const element>(args_.d_out, args_.d_out_strides, rows_.sequence().index,
-                                    rows_.sequence().q_begin + rows_.query_of(r), rows_.head_of(r));
-  }
+  static constexpr int k_pack = shape::k_pack;
+  /// Register tiles of a block: those of its last rows have fewer and fewer.
+  static constexpr int most_tiles = shape::block_q / shape::mr + 5;
+
   kernels::attention::key_tile tile_of(std::int64_t key0, int count) const {
     const prim::key_interval keys =
         prim::intersection(rows_.keys_of_all().some, {key0, key0 + count});
@@ -154,7 +175,7 @@ class block {
   }
   TESSERA_INLINE panels k_columns() const { return shape::k_panels(args_.forward, memory_.k); }
   TESSERA_INLINE panels v_columns() const {
-    return {memory_.v, prim::words_for<words>(shape::v_head_dim(args_.forward)), shape::block_kv};
+    return {memory_.v, shape::words_of_head(shape::v_head_dim(args_.forward)), shape::block_kv};
   }
 
   void load_words(const element* row, int head_dim, int r, float* to) const {
@@ -165,35 +186,20 @@ class block {
     }
   }
 
-  /// Rows without those that are skipped; those with elements that are not finite are reported and
-  /// left out too.
-  template <class Rows, class Report>
-  void pack(const Rows& rows, int head_dim, float* data, const Report& report) const {
-    const panels to = rows_panels(data, head_dim);
-    const prim::row_range all{0, rows_.count()};
-    if (prim::pack_rows<words>(rows, all, head_dim, memory_.skipped, to)) return;
-    bool left_out[shape::block_q];
-    prim::find_nonfinite<isa_type>(rows, all, head_dim, left_out);
-    for (int r = 0; r < rows_.count(); ++r) {
-      if (left_out[r] && !memory_.skipped[r]) report(r);
-      left_out[r] = left_out[r] || memory_.skipped[r];
-    }
-    static_cast<void>(prim::pack_rows<words>(rows, all, head_dim, left_out, to));
-  }
-
   /// Logits of a register tile, slopes of their cap, and gradients of the weights.
   template <block_part Part>
   void compute_scores(row_tile rows, const key_columns& used) const {
     [[maybe_unused]] const attention_kernel_args& args = args_.forward;
     using kernel = typename shape::kernel;
     const panels k = k_columns(), v = v_columns();
-    prim::product<prim::product_kind::overwrite, words, shape::mr, shape::q_stride>(
+    constexpr auto overwrite = prim::product_kind::overwrite;
+    shape::template multiply<overwrite, shape::q_stride>(
         memory_.q_row(rows.first), rows.rows, k, {0, k.words}, {used.low, used.high},
         memory_.scores, shape::score_stride, shape::score_chain);
     if constexpr (Part == block_part::gradients) {
-      prim::product<prim::product_kind::overwrite, words, shape::mr, shape::q_stride>(
-          memory_.d_out_row(rows.first), rows.rows, v, {0, v.words}, {used.low, used.high},
-          memory_.d_weights, shape::score_stride);
+      shape::template multiply<overwrite, shape::q_stride>(memory_.d_out_row(rows.first), rows.rows,
+                                                           v, {0, v.words}, {used.low, used.high},
+                                                           memory_.d_weights, shape::score_stride);
       if (shape::mods::has_cap(args)) compute_slopes(rows, used);
     }
     if constexpr (shape::hooks::has_logits) {
@@ -286,11 +292,15 @@ class block {
   /// The incoming gradients of the weights of a row, if there are any.
   class weight_gradients {
    public:
-    weight_gradients(const attention_kernel_args& args, const position& at, std::int64_t key0)
-        : type_(args.weights != nullptr ? args.weights_type : dtype::none),
-          offset_(at.batch * args.weights_batch + at.head * args.weights_head +
-                  at.query * args.weights_row + key0),
-          data_(args.weights) {}
+    weight_gradients(const query_rows& rows, int r, std::int64_t key0) {
+      const attention_kernel_args& args = rows.args();
+      if (args.weights == nullptr) return;
+      const position at = rows.position_of(r);
+      type_ = args.weights_type;
+      offset_ = at.batch * args.weights_batch + at.head * args.weights_head +
+                at.query * args.weights_row + key0;
+      data_ = args.weights;
+    }
     TESSERA_INLINE bool present() const { return type_ != dtype::none; }
     TESSERA_INLINE reg load(int c, int count) const {
       if (count <= 0) return vec::zero();
@@ -302,33 +312,31 @@ class block {
     }
 
    private:
-    dtype type_;
-    std::int64_t offset_;
-    const void* data_;
+    dtype type_ = dtype::none;
+    std::int64_t offset_ = 0;
+    const void* data_ = nullptr;
   };
 
   /// 0, or the factor of weights that dropout keeps; 1 without dropout.
   template <class Body>
-  TESSERA_INLINE void for_each_register(const position& at, const key_columns& used,
-                                        const Body& body) const {
+  TESSERA_INLINE void for_each_register(int r, const key_columns& used, const Body& body) const {
     const attention_kernel_args& args = args_.forward;
     if (!args.dropout) {
       for (int c = used.low; c < used.high; c += vec::width) body(c, vec::broadcast(1.0f));
       return;
     }
     const reg scale = vec::broadcast(args.dropout_scale);
-    forward::kept_weights<vec> kept(args, at, used.key0 + used.low);
+    forward::kept_weights<vec> kept(args, rows_.position_of(r), used.key0 + used.low);
     for (int c = used.low; c < used.high; c += vec::width) body(c, vec::mul(kept.next(), scale));
   }
 
   /// Row r of the block, row `local` of the register tile.
   void add_to_correction(int r, int local, const key_columns& used) const {
-    const position at = rows_.position_of(r);
     const float* scores = memory_.scores + local * shape::score_stride;
     const row_weights weights(rows_.units(), memory_.shift[r]);
-    const weight_gradients incoming(args_.forward, at, used.key0);
+    const weight_gradients incoming(rows_, r, used.key0);
     reg sum = vec::zero();
-    for_each_register(at, used, [&](int c, reg keep) {
+    for_each_register(r, used, [&](int c, reg keep) {
       const reg score = vec::load(scores + c);
       const reg term =
           vec::mul(vec::mul(weights.of(score), keep), incoming.load(c, used.count - c));
@@ -338,7 +346,6 @@ class block {
   }
 
   void write_gradients(int r, int local, const key_columns& used) const {
-    const position at = rows_.position_of(r);
     const bool capped = shape::mods::has_cap(args_.forward);
     const float* scores = memory_.scores + local * shape::score_stride;
     const float* d_weights = memory_.d_weights + local * shape::score_stride;
@@ -346,11 +353,11 @@ class block {
     [[maybe_unused]] const float* functor_slopes =
         memory_.functor_slopes + local * shape::score_stride;
     const row_weights weights(rows_.units(), memory_.shift[r]);
-    const weight_gradients incoming(args_.forward, at, used.key0);
+    const weight_gradients incoming(rows_, r, used.key0);
     const reg correction = vec::broadcast(memory_.correction[r]);
     const reg taint = vec::broadcast(memory_.taint[r]);
     const std::int64_t row = std::int64_t{r} * shape::score_stride;
-    for_each_register(at, used, [&](int c, reg keep) {
+    for_each_register(r, used, [&](int c, reg keep) {
       const reg score = vec::load(scores + c);
       const reg weight = weights.of(score);
       reg into = vec::load(d_weights + c);
@@ -361,24 +368,42 @@ class block {
         vec::store(memory_.d_logits + row + c, d_score);
         d_score = weights.where_seen(score, vec::mul(d_score, vec::load(functor_slopes + c)));
       }
-      vec::store(memory_.weights + row + c,
-                 weights.where_seen(score, vec::add(vec::mul(weight, keep), taint)));
-      vec::store(memory_.d_scores + row + c, d_score);
+      const reg kept = weights.where_seen(score, vec::add(vec::mul(weight, keep), taint));
+      if constexpr (k_pack == 1) {
+        vec::store(panel_at(memory_.weight_panels, r, c), kept);
+      } else {
+        vec::store(memory_.weights + local * shape::score_stride + c, kept);
+      }
       if (capped) {
+        vec::store(memory_.d_scores + row + c, d_score);
         d_score = weights.where_seen(score, vec::mul(d_score, vec::load(slopes + c)));
       }
       vec::store(memory_.d_before + row + c, d_score);
+      if constexpr (k_pack == 1) vec::store(panel_at(memory_.d_before_panels, r, c), d_score);
     });
   }
 
-  void clear_outside(int r, const key_columns& used, const seen_columns& seen) const {
-    const std::int64_t row = std::int64_t{r} * shape::score_stride;
-    const auto clear = [&](float* to) {
-      for (int c = seen.low; c < used.low; c += vec::width) vec::store(to + c, vec::zero());
-      for (int c = used.high; c < seen.high; c += vec::width) vec::store(to + c, vec::zero());
+  static TESSERA_INLINE float* panel_at(float* data, int r, int c) {
+    return shape::query_panels(data).at(r, c);
+  }
+
+  void clear_outside(int r, int local, const key_columns& used, const seen_columns& seen) const {
+    const auto clear = [&](const auto& at) {
+      for (int c = seen.low; c < used.low; c += vec::width) vec::store(at(c), vec::zero());
+      for (int c = used.high; c < seen.high; c += vec::width) vec::store(at(c), vec::zero());
     };
-    for (float* to : {memory_.weights, memory_.d_scores, memory_.d_before}) clear(to + row);
-    if constexpr (shape::hooks::has_logits) clear(memory_.d_logits + row);
+    const auto clear_row = [&](float* data, int row) {
+      clear([=](int c) { return data + std::int64_t{row} * shape::score_stride + c; });
+    };
+    clear_row(memory_.d_before, r);
+    if (shape::mods::has_cap(args_.forward)) clear_row(memory_.d_scores, r);
+    if constexpr (shape::hooks::has_logits) clear_row(memory_.d_logits, r);
+    if constexpr (k_pack == 1) {
+      clear([&](int c) { return panel_at(memory_.weight_panels, r, c); });
+      clear([&](int c) { return panel_at(memory_.d_before_panels, r, c); });
+    } else {
+      clear_row(memory_.weights, local);
+    }
   }
 
   const attention_backward_kernel_args& args_;

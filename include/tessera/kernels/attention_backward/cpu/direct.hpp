@@ -30,8 +30,9 @@ namespace tessera {
 /// a derivative (`with_slope`), and may have parameters, whose gradients are written then (see
 /// prim/common/hook_gradients.hpp).
 ///
-/// Errors: those of `flash_attention_backward`, and status_code::ineligible_row if the row's config
-/// does not take the problem ("head_dim is 96, the row has 128").
+/// Errors: those of `flash_attention_backward`, status_code::device if a row of cpu_amx_bf16 may
+/// not use the tile registers here, and status_code::ineligible_row if the row's config does not
+/// take the problem ("head_dim is 96, the row has 128").
 template <class Kernel, class Hooks = flash_hooks<>>
 requires prim::is_hooks<Hooks> status launch(const attention_backward_args& args,
                                              const flash_attention_options& options,
@@ -47,6 +48,9 @@ requires prim::is_hooks<Hooks> status launch(const attention_backward_args& args
   if (status done = direct::check_row(resolved(Kernel::config), problem_of(args, options, op));
       !done) {
     return done;
+  }
+  if constexpr (has_tile_products(Kernel::config.target)) {
+    if (status done = direct::check_tiles<isa_type>(); !done) return done;
   }
   const int threads = direct::threads_of(where);
   const std::size_t bytes = kernel::workspace_bytes_with<row>(lowered, hooks, threads);

@@ -1,8 +1,11 @@
 // The gradients of q, k and v.
 //
-// T. Dao, "FlashAttention-2", arXiv:2307.08691, on register tiles: a work item owns a part of the
-// keys of one entry and key/value head, and so their d_k and d_v; what it adds to d_q goes to sums
-// of its own.
+// T. Dao, "FlashAttention-2", arXiv:2307.08691, on register tiles: a work item owns a tile of keys
+// of one entry and key/value head, and so their d_k and d_v. Tiles add to the d_q of a block of
+// rows in the order of their keys, each when the one before has passed.
+//
+// Sums of d_k and d_v are transposed: as d_out^T P and Q^T d_s, products take weights and gradients
+// of scores where they were computed, and nothing is transposed in the loops.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +15,9 @@
 #include <tessera/kernels/attention_backward/cpu/launch_memory.hpp>
 #include <tessera/kernels/attention_backward/cpu/rows.hpp>
 #include <tessera/kernels/attention_backward/cpu/traits.hpp>
-#include <tessera/prim/cpu/gemm/product.hpp>
+#include <tessera/prim/cpu/gemm/pack_columns.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
-
-/// Rows [0, rows) of floats become words of their columns: `to` has a row for each column.
-template <class Row>
-void transpose_to_words(const float* from, int rows, seen_columns seen, float* to) {
-  using shape = traits<Row>;
-  using vec = typename shape::vec;
-  constexpr int width = shape::width;
-  for (int row0 = 0; row0 < rows; row0 += width) {
-    for (int column0 = seen.low; column0 < seen.high; column0 += width) {
-      typename vec::reg square[width];
-      for (int i = 0; i < width; ++i) {
-        square[i] = row0 + i < rows ? vec::load(from + (row0 + i) * shape::score_stride + column0)
-                                    : vec::zero();
-      }
-      vec::transpose(square);
-      for (int i = 0; i < width; ++i) {
-        shape::words::store_words(to + (column0 + i) * shape::query_word_stride, row0, square[i]);
-      }
-    }
-  }
-}
 
 template <class Row>
 class key_gradients {
@@ -57,38 +39,35 @@ class key_gradients {
         qk_columns_(shape::columns_of(shape::head_dim(args.forward))),
         v_columns_(shape::columns_of(shape::v_head_dim(args.forward))) {}
 
-  /// Part `part` of the keys; the first one clears keys that the sequence does not use.
-  void run(std::int64_t part) const {
+  /// Tile `tile` of the keys; the first one clears keys that the sequence does not use.
+  void run(std::int64_t tile) const {
     const attention_kernel_args& of = args_.forward;
-    const auto cut = schedule_backward::key_parts::of(seq_.k_len, of.kv_heads, shape::block_kv);
-    if (part >= cut.count) return;
-    if (part == 0 && of.cu_seqlens_k == nullptr) clear_keys(seq_.k_len, of.kv_len);
-    const int group = kernels::attention::group_of(of);
-    const std::int64_t rows = seq_.q_len * group;
-    float* const d_q = memory_.d_q_of(of, seq_, kv_head_, part);
-    const float* const correction = memory_.correction_of(of, seq_, kv_head_);
-    std::memset(d_q, 0, static_cast<std::size_t>(rows * qk_columns_) * sizeof(float));
-    const std::int64_t end =
-        (part + 1) * cut.keys < seq_.k_len ? (part + 1) * cut.keys : seq_.k_len;
-    for (std::int64_t key0 = part * cut.keys; key0 < end; key0 += shape::block_kv) {
-      const int keys =
-          static_cast<int>(end - key0 < shape::block_kv ? end - key0 : shape::block_kv);
-      clear(buffers_.d_k, keys, qk_columns_);
-      clear(buffers_.d_v, keys, v_columns_);
-      bool loaded = false;
-      for (std::int64_t row = 0; row < rows; row += shape::block_q) {
-        const query_rows queries(of, *memory_.hooks, seq_.index, kv_head_, row, shape::block_q);
-        const block<Row> part_of(args_, queries, buffers_);
-        if (!part_of.sees(key0, keys)) continue;
+    if (tile == 0 && of.cu_seqlens_k == nullptr) clear_keys(seq_.k_len, of.kv_len);
+    const std::int64_t key0 = tile * shape::block_kv;
+    if (key0 >= seq_.k_len) return;
+    const int keys =
+        static_cast<int>(seq_.k_len - key0 < shape::block_kv ? seq_.k_len - key0 : shape::block_kv);
+    const std::int64_t rows = seq_.q_len * kernels::attention::group_of(of);
+    clear(buffers_.d_k, qk_columns_);
+    clear(buffers_.d_v, v_columns_);
+    bool loaded = false;
+    for (std::int64_t row = 0; row < rows; row += shape::block_q) {
+      const query_rows queries(of, *memory_.hooks, seq_.index, kv_head_, row, shape::block_q);
+      const prim::key_interval visited = queries.keys_of_all().some;
+      if (prim::intersection(visited, {key0, key0 + keys}).empty()) continue;
+      const row_block<Row> own = memory_.block_of(of, seq_, kv_head_, row);
+      const int before = static_cast<int>(tile - visited.begin / shape::block_kv);
+      const block<Row> part_of(args_, queries, buffers_);
+      if (part_of.sees(key0, keys)) {
         if (!loaded) part_of.load_keys(key0, keys, true);
         loaded = true;
-        part_of.load_rows(correction + row, true);
-        const seen_columns seen = part_of.template compute<block_part::gradients>(key0, keys);
-        if (!seen.empty())
-          add_products(part_of, queries.count(), keys, seen, d_q + row * qk_columns_);
+        add_block(part_of, key0, keys, before, own);
+      } else {
+        own.tiles->wait(before);
+        own.tiles->finish(1);
       }
-      store_keys(key0, keys);
     }
+    store_keys(key0, keys);
   }
 
   /// Zeros for keys [begin, end), counted from the sequence's first.
@@ -102,57 +81,121 @@ class key_gradients {
   }
 
  private:
-  static void clear(float* rows, int count, int columns) {
-    std::memset(rows, 0, static_cast<std::size_t>(count * columns) * sizeof(float));
+  static void clear(float* sums, int columns) {
+    std::memset(sums, 0, static_cast<std::size_t>(columns * shape::score_stride) * sizeof(float));
   }
   element* row_of(void* data, const row_strides& strides, std::int64_t key) const {
     return token_row<element>(data, strides, seq_.index, seq_.k_begin + key, kv_head_);
   }
 
-  /// d_q += d_s K;  d_v += (Z P)^T d_out;  d_k += d_s^T Q.
-  void add_products(const block<Row>& part_of, int rows, int keys, seen_columns seen,
-                    float* d_q) const {
-    const attention_kernel_args& of = args_.forward;
-    const prim::product_range key_words{seen.low / shape::k_pack, seen.high / shape::k_pack};
-    if constexpr (shape::k_pack == 1) {
-      prim::product<add, words, shape::mr, shape::score_stride>(buffers_.d_before, rows,
-                                                                part_of.k_rows(keys), key_words,
-                                                                {0, qk_columns_}, d_q, qk_columns_);
-    } else {
-      for (int r = 0; r < rows; ++r) {
-        for (int c = seen.low; c < seen.high; c += vec::width) {
-          words::store_words(buffers_.d_before_words + r * shape::score_word_stride, c,
-                             vec::load(buffers_.d_before + r * shape::score_stride + c));
+  /// `before`: tiles that add to d_q of these rows first.
+  void add_block(const block<Row>& part_of, std::int64_t key0, int keys, int before,
+                 const row_block<Row>& own) const {
+    part_of.load_rows(own.correction, own.taint);
+    own.tiles->wait(before);
+    const seen_pairs<Row> seen = part_of.template compute<block_part::gradients>(
+        key0, keys, [&](row_tile rows, const key_columns& used, const seen_columns& all) {
+          if constexpr (shape::k_pack > 1) write_words(rows, used, all);
+          if (used.low < used.high) add_to_queries(part_of, rows, used, keys, own.d_q);
+        });
+    own.tiles->finish(1);
+    for (int panel = seen.low / shape::nr; panel * shape::nr < seen.high; ++panel) {
+      add_to_keys(seen, panel, own);
+    }
+  }
+
+  /// Gradients of scores of a register tile as words of A, and with its weights as words of B.
+  void write_words(row_tile rows, const key_columns& used, const seen_columns& all) const {
+    constexpr int stride = shape::score_stride, k_pack = shape::k_pack;
+    const float* const d_before = buffers_.d_before + std::int64_t{rows.first} * stride;
+    const int count = shape::product_words(prim::words_for<words>(rows.rows));
+    const auto write = [&](const float* from, float* panels) {
+      for (int word = 0; word < count; ++word) {
+        for (int c = all.low; c < all.high; c += vec::width) {
+          typename vec::reg row[k_pack];
+          for (int i = 0; i < k_pack; ++i) {
+            const int r = word * k_pack + i;
+            row[i] = r < rows.rows ? vec::load(from + r * stride + c) : vec::zero();
+          }
+          prim::row_words<words>::store(
+              shape::query_panels(panels).at(rows.first / k_pack + word, c), row);
         }
       }
-      prim::product<add, words, shape::mr, shape::score_word_stride>(
-          buffers_.d_before_words, rows, part_of.k_rows(keys), key_words, {0, qk_columns_}, d_q,
-          qk_columns_);
-    }
-    const auto add_to_keys = [&](const float* scores, float* transposed, float* row_panels,
-                                 int head_dim, float* sums) {
-      transpose_to_words<Row>(scores, rows, seen, transposed);
-      const int used = seen.high < keys ? seen.high : keys;
-      const int columns = shape::columns_of(head_dim);
-      prim::product<add, words, shape::mr, shape::query_word_stride>(
-          transposed + seen.low * shape::query_word_stride, used - seen.low,
-          part_of.rows_panels(row_panels, head_dim), {0, prim::words_for<words>(rows)},
-          {0, columns}, sums + std::int64_t{seen.low} * columns, columns);
     };
-    add_to_keys(buffers_.weights, buffers_.weights_of_keys, buffers_.d_out_panels,
-                shape::v_head_dim(of), buffers_.d_v);
-    add_to_keys(buffers_.d_before, buffers_.d_before_of_keys, buffers_.q_panels,
-                shape::head_dim(of), buffers_.d_k);
+    write(buffers_.weights, buffers_.weight_panels);
+    write(d_before, buffers_.d_before_panels);
+    for (int r = 0; r < rows.rows; ++r) {
+      for (int c = used.low; c < used.high; c += vec::width) {
+        words::store_words(buffers_.d_before_words + r * shape::score_word_stride, c,
+                           vec::load(d_before + r * stride + c));
+      }
+    }
+  }
+
+  /// d_q += d_s K.
+  void add_to_queries(const block<Row>& part_of, row_tile rows, const key_columns& used, int keys,
+                      float* d_q) const {
+    const prim::product_range summed{used.low / shape::k_pack, used.high / shape::k_pack};
+    const auto multiply = [&]<int Stride>(const float* d_scores) {
+      shape::template multiply<add, Stride>(d_scores, rows.rows, part_of.k_rows(keys), summed,
+                                            {0, qk_columns_}, d_q + rows.first * qk_columns_,
+                                            qk_columns_);
+    };
+    if constexpr (shape::k_pack > 1) {
+      multiply.template operator()<shape::score_word_stride>(buffers_.d_before_words);
+    } else {
+      multiply.template operator()<shape::score_stride>(
+          buffers_.d_before + std::int64_t{rows.first} * shape::score_stride);
+    }
+  }
+
+  /// d_v^T += d_out^T Z P;  d_k^T += Q^T d_s: of a panel of columns and the rows that see it.
+  void add_to_keys(const seen_pairs<Row>& seen, int panel, const row_block<Row>& own) const {
+    const prim::row_range rows = seen.rows[panel];
+    if (rows.begin >= rows.end) return;
+    const prim::product_range summed{rows.begin / shape::k_pack,
+                                     shape::product_words(prim::words_for<words>(rows.end))};
+    const int begin = panel * shape::nr, end = begin + shape::nr;
+    const prim::product_range columns{begin < seen.low ? seen.low : begin,
+                                      end < seen.high ? end : seen.high};
+    const auto multiply = [&](const float* transposed, int head_dim, float* panels, float* sums) {
+      shape::template multiply<add, shape::query_word_stride>(
+          transposed, shape::tiles ? shape::columns_of(head_dim) : head_dim,
+          shape::query_panels(panels), summed, columns, sums, shape::score_stride);
+    };
+    multiply(own.d_out, shape::v_head_dim(args_.forward), buffers_.weight_panels, buffers_.d_v);
+    multiply(own.q, shape::head_dim(args_.forward), buffers_.d_before_panels, buffers_.d_k);
   }
 
   void store_keys(std::int64_t key0, int keys) const {
     const attention_kernel_args& of = args_.forward;
-    for (int c = 0; c < keys; ++c) {
-      store_gradient<Row>(row_of(args_.d_k, args_.d_k_strides, key0 + c),
-                          buffers_.d_k + std::int64_t{c} * qk_columns_, shape::head_dim(of),
-                          of.softmax_scale);
-      store_gradient<Row>(row_of(args_.d_v, args_.d_v_strides, key0 + c),
-                          buffers_.d_v + std::int64_t{c} * v_columns_, shape::v_head_dim(of), 1.0f);
+    for (int first = 0; first < keys; first += shape::width) {
+      const int count = keys - first < shape::width ? keys - first : shape::width;
+      const auto store = [&](const float* sums, int columns, void* to, const row_strides& strides,
+                             int head_dim, float factor) {
+        make_rows(sums + first, columns);
+        for (int c = 0; c < count; ++c) {
+          store_gradient<Row>(row_of(to, strides, key0 + first + c),
+                              buffers_.sum_rows + std::int64_t{c} * columns, head_dim, factor);
+        }
+      };
+      store(buffers_.d_k, qk_columns_, args_.d_k, args_.d_k_strides, shape::head_dim(of),
+            of.softmax_scale);
+      store(buffers_.d_v, v_columns_, args_.d_v, args_.d_v_strides, shape::v_head_dim(of), 1.0f);
+    }
+  }
+
+  /// A register of columns of transposed sums as rows.
+  void make_rows(const float* sums, int columns) const {
+    for (int d = 0; d < columns; d += shape::width) {
+      typename vec::reg square[shape::width];
+      for (int i = 0; i < shape::width; ++i) {
+        square[i] = vec::load(sums + std::int64_t{d + i} * shape::score_stride);
+      }
+      vec::transpose(square);
+      for (int i = 0; i < shape::width; ++i) {
+        vec::store(buffers_.sum_rows + std::int64_t{i} * columns + d, square[i]);
+      }
     }
   }
 

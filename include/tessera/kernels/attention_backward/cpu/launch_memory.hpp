@@ -6,30 +6,51 @@
 
 #include <tessera/kernels/attention_backward/cpu/scratch.hpp>
 #include <tessera/kernels/attention_backward/cpu/traits.hpp>
+#include <tessera/prim/cpu/shared_progress.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
 
-/// Rows of q are folded as in the forward kernels: those of a key/value head lie side by side, row
-/// r of a sequence being query r / group of head r % group.
 /// Sums of the gradients of a functor's parameters, whatever the number of threads.
 inline constexpr std::int64_t parameter_lanes = 32;
+
+/// Rows of q are folded as in the forward kernels: those of a key/value head lie side by side, row
+/// r of a sequence being query r / group of head r % group. Blocks of block_q of them begin with
+/// the first of a sequence. What is known of a block of rows before its tiles of keys come.
+template <class Row>
+struct row_block {
+  using progress = prim::shared_progress<typename traits<Row>::isa_type>;
+
+  float* correction;
+  float* taint;     ///< 0, or NaN where d_out has elements that are not finite
+  float* d_q;       ///< sums, [rows][columns of the head dim]
+  float* q;         ///< transposed: [columns of the head dim][query_word_stride] words of A
+  float* d_out;     ///< likewise
+  progress* tiles;  ///< of keys that have added to d_q
+};
 
 template <class Row>
 struct launch_memory {
   using shape = traits<Row>;
+  using progress = typename row_block<Row>::progress;
 
   float* correction;     ///< [kv_heads][rows]
-  float* d_q;            ///< [parts of keys][kv_heads][rows][columns of the head dim]
+  float* taint;          ///< likewise
+  float* d_q;            ///< [kv_heads][rows][columns of the head dim]
+  float* q;              ///< [kv_heads][blocks][columns of the head dim][query_word_stride]
+  float* d_out;          ///< likewise
+  progress* tiles;       ///< [kv_heads][blocks]
+  progress* items;       ///< tiles of keys that threads take
   double* sums;          ///< [threads][sum_count]: of gradients of biases
   double* d_parameters;  ///< [parameter_lanes][parameters]: of a functor's parameters
   const typename shape::hooks* hooks;
   std::byte* slices;
-  std::size_t slice;  ///< bytes of one thread
-  std::size_t bytes;  ///< of all
-  std::int64_t rows;  ///< folded, of all entries
+  std::size_t slice;    ///< bytes of one thread
+  std::size_t bytes;    ///< of all
+  std::int64_t rows;    ///< folded, of all entries
+  std::int64_t blocks;  ///< of rows, of all entries: each begins one
   std::int64_t sum_count;
   std::int64_t parameters;
-  int d_q_stride;
+  int d_q_stride, d_out_columns;
 
   /// Needs no memory to count bytes: `base` may be null.
   static launch_memory at(std::byte* base, const attention_backward_kernel_args& args,
@@ -40,7 +61,9 @@ struct launch_memory {
     memory.hooks = &hooks;
     if constexpr (shape::has_parameters) memory.parameters = hooks.logits.parameters();
     memory.rows = schedule_backward::all_rows(of) * group;
+    memory.blocks = memory.rows / shape::block_q + of.batch;
     memory.d_q_stride = shape::columns_of(shape::head_dim(of));
+    memory.d_out_columns = shape::columns_of(shape::v_head_dim(of));
     std::size_t offset = 0;
     const auto take = [&]<class Element>(Element** pointer, std::int64_t count) {
       *pointer = reinterpret_cast<Element*>(base + offset);
@@ -48,8 +71,13 @@ struct launch_memory {
     };
     const std::int64_t all = memory.rows * of.kv_heads;
     take(&memory.correction, all);
-    take(&memory.d_q,
-         schedule_backward::key_parts::room_for(of.kv_heads) * all * memory.d_q_stride);
+    take(&memory.taint, all);
+    take(&memory.d_q, all * memory.d_q_stride);
+    const std::int64_t all_blocks = memory.blocks * of.kv_heads;
+    take(&memory.q, all_blocks * memory.d_q_stride * shape::query_word_stride);
+    take(&memory.d_out, all_blocks * memory.d_out_columns * shape::query_word_stride);
+    take(&memory.tiles, all_blocks);
+    take(&memory.items, 1);
     const bool biases = args.d_bias_pre.data != nullptr || args.d_bias_post.data != nullptr;
     memory.sum_count =
         biases ? (group > shape::block_q ? group : shape::block_q) * shape::block_kv : 0;
@@ -79,10 +107,21 @@ struct launch_memory {
                        int kv_head) const {
     return correction + first_row(args, seq, kv_head, rows);
   }
-  float* d_q_of(const attention_kernel_args& args, const prim::sequence& seq, int kv_head,
-                std::int64_t part) const {
-    const std::int64_t row = part * args.kv_heads * rows + first_row(args, seq, kv_head, rows);
-    return d_q + row * d_q_stride;
+  float* d_q_of(const attention_kernel_args& args, const prim::sequence& seq, int kv_head) const {
+    return d_q + first_row(args, seq, kv_head, rows) * d_q_stride;
+  }
+  /// The block that begins with row `row` of a sequence's key/value head.
+  row_block<Row> block_of(const attention_kernel_args& args, const prim::sequence& seq, int kv_head,
+                          std::int64_t row) const {
+    const std::int64_t first = first_row(args, seq, kv_head, rows) + row;
+    const std::int64_t before = first_row(args, seq, 0, rows) / shape::block_q + seq.index;
+    const std::int64_t number = kv_head * blocks + before + row / shape::block_q;
+    return {correction + first,
+            taint + first,
+            d_q + first * d_q_stride,
+            q + number * d_q_stride * shape::query_word_stride,
+            d_out + number * d_out_columns * shape::query_word_stride,
+            tiles + number};
   }
 };
 

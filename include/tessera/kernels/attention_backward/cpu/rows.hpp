@@ -1,13 +1,17 @@
-// What is done row by row: the correction of each row ahead of the products, d_q behind them, and
-// the gradients of sinks.
+// What is done row by row: the correction of each row and operands that all tiles of keys share
+// ahead of the products, d_q behind them, and the gradients of sinks.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
 
 #include <tessera/kernels/attention_backward/cpu/block.hpp>
 #include <tessera/kernels/attention_backward/cpu/launch_memory.hpp>
 #include <tessera/kernels/attention_backward/cpu/traits.hpp>
+#include <tessera/prim/cpu/gemm/pack_columns.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
 
@@ -70,7 +74,7 @@ void compute_corrections(const attention_backward_kernel_args& args,
   }
   if (forward_args.weights == nullptr) return;
   const block<Row> part(args, rows, memory);
-  part.load_rows(correction, false);
+  part.load_rows(correction, nullptr);
   for (std::int64_t key0 = 0; key0 < seq.k_len; key0 += shape::block_kv) {
     const int count =
         static_cast<int>(seq.k_len - key0 < shape::block_kv ? seq.k_len - key0 : shape::block_kv);
@@ -81,35 +85,72 @@ void compute_corrections(const attention_backward_kernel_args& args,
   for (int r = 0; r < rows.count(); ++r) correction[r] = memory.correction[r];
 }
 
-/// Writes d_q of queries [begin, end) of a sequence's key/value head from the sums of all parts of
-/// its keys; zeros to rows that the sequence does not use.
+/// Rows as columns of A, without those that are skipped; those with elements that are not finite
+/// are reported and left out too.
+template <class Row, class Rows, class Report>
+void pack_block(const Rows& rows, int count, int head_dim, const bool* skipped, float* to,
+                const Report& report) {
+  using shape = traits<Row>;
+  using isa_type = typename shape::isa_type;
+  using words = typename shape::words;
+  constexpr int stride = shape::query_word_stride;
+  if (prim::pack_columns<words, isa_type>(rows, count, head_dim, skipped, to, stride)) return;
+  bool left_out[shape::block_q];
+  prim::find_nonfinite<isa_type>(rows, {0, count}, head_dim, left_out);
+  for (int r = 0; r < count; ++r) {
+    if (left_out[r] && !skipped[r]) report(r);
+    left_out[r] = left_out[r] || skipped[r];
+  }
+  static_cast<void>(
+      prim::pack_columns<words, isa_type>(rows, count, head_dim, left_out, to, stride));
+}
+
+/// Everything that `own` holds, of rows that the sequence uses.
+template <class Row>
+void prepare_rows(const attention_backward_kernel_args& args,
+                  const typename traits<Row>::query_rows& rows, const row_block<Row>& own,
+                  const launch_memory<Row>& memory, const scratch<Row>& buffers) {
+  using shape = traits<Row>;
+  using element = typename shape::element;
+  const attention_kernel_args& of = args.forward;
+  const prim::sequence& seq = rows.sequence();
+  compute_corrections<Row>(args, rows, own.correction, buffers);
+  prim::listed_rows<element, shape::block_q> q, d_out;
+  for (int r = 0; r < rows.count(); ++r) {
+    const int head = rows.head_of(r);
+    const std::int64_t query = rows.query_of(r);
+    q.address[r] = rows.query(r);
+    d_out.address[r] = token_row<const element>(args.d_out, args.d_out_strides, seq.index,
+                                                seq.q_begin + query, head);
+    buffers.skipped[r] = statistic_of(of.lse, seq, head, query) == prim::minus_infinity;
+    own.taint[r] = 0.0f;
+  }
+  pack_block<Row>(q, rows.count(), shape::head_dim(of), buffers.skipped, own.q, [](int) {});
+  pack_block<Row>(d_out, rows.count(), shape::v_head_dim(of), buffers.skipped, own.d_out,
+                  [&](int r) { own.taint[r] = std::numeric_limits<float>::quiet_NaN(); });
+  std::memset(own.d_q, 0,
+              static_cast<std::size_t>(rows.count() * memory.d_q_stride) * sizeof(float));
+  new (own.tiles) typename row_block<Row>::progress;
+}
+
+/// Writes d_q of the folded rows [begin, end) of a sequence's key/value head; zeros to rows that
+/// the sequence does not use.
 template <class Row>
 void store_d_q(const attention_backward_kernel_args& args, const prim::sequence& seq, int kv_head,
                std::int64_t begin, std::int64_t end, const launch_memory<Row>& memory) {
   using shape = traits<Row>;
-  using vec = typename shape::vec;
   using element = typename shape::element;
   const attention_kernel_args& of = args.forward;
   const int group = kernels::attention::group_of(of), head_dim = shape::head_dim(of);
-  const auto parts =
-      schedule_backward::key_parts::of(seq.k_len, of.kv_heads, shape::block_kv).count;
-  for (std::int64_t query = begin; query < end; ++query) {
-    for (int g = 0; g < group; ++g) {
-      auto* to = token_row<element>(args.d_q, args.d_q_strides, seq.index, seq.q_begin + query,
-                                    kv_head * group + g);
-      if (query >= seq.q_len) {
-        store_gradient<Row>(to, nullptr, head_dim, 0.0f);
-        continue;
-      }
-      const std::int64_t row = (query * group + g) * memory.d_q_stride;
-      float* const sum = memory.d_q_of(of, seq, kv_head, 0) + row;
-      for (std::int64_t part = 1; part < parts; ++part) {
-        const float* const more = memory.d_q_of(of, seq, kv_head, part) + row;
-        for (int d = 0; d < head_dim; d += vec::width) {
-          vec::store(sum + d, vec::add(vec::load(sum + d), vec::load(more + d)));
-        }
-      }
-      store_gradient<Row>(to, sum, head_dim, of.softmax_scale);
+  const std::int64_t used = seq.q_len * group;
+  for (std::int64_t row = begin; row < end; ++row) {
+    auto* to = token_row<element>(args.d_q, args.d_q_strides, seq.index, seq.q_begin + row / group,
+                                  kv_head * group + static_cast<int>(row % group));
+    if (row < used) {
+      store_gradient<Row>(to, memory.d_q_of(of, seq, kv_head) + row * memory.d_q_stride, head_dim,
+                          of.softmax_scale);
+    } else {
+      store_gradient<Row>(to, nullptr, head_dim, 0.0f);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/common/hook_gradients.hpp>
+#include <tessera/prim/cpu/gemm/tiled_product.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
 
@@ -58,8 +59,8 @@ struct traits : forward::traits<score_kernel<Row>> {
   using base::block_q, base::block_kv, base::width;
   static constexpr int k_pack = base::words::k_pack;
 
-  /// Rows of weights and of gradients of scores, keys beside each other; and, transposed, rows of
-  /// keys with queries beside each other, in words.
+  /// Rows of weights and of gradients of scores, keys beside each other, also in words; and words
+  /// of a head dim's columns, queries beside each other.
   static constexpr int score_stride = base::score_stride;
   static constexpr int score_word_stride = block_kv / k_pack + 16;
   static constexpr int query_word_stride = block_q / k_pack + 16;
@@ -68,7 +69,28 @@ struct traits : forward::traits<score_kernel<Row>> {
   static constexpr int score_chain =
       base::config.target == backend::cpu_generic ? 16 : base::score_chain;
 
+  /// A block of weights, or of gradients of scores, as B.
+  static TESSERA_INLINE typename base::panels query_panels(float* data) {
+    return {data, block_q / k_pack, block_kv};
+  }
   static TESSERA_INLINE int columns_of(int head_dim) { return forward::round_up(head_dim, width); }
+  /// Words that products take for `used`, those behind being zeros.
+  static TESSERA_INLINE int product_words(int used) {
+    return base::tiles ? forward::round_up(used, prim::tile_width) : used;
+  }
+
+  /// C = A B or C += A B by the row's own instructions.
+  template <prim::product_kind Kind, int AStride>
+  static void multiply(const float* a, int rows, const typename base::panels& b,
+                       prim::product_range words, prim::product_range columns, float* c,
+                       std::int64_t c_stride, int chain = prim::any_length) {
+    if constexpr (base::tiles) {
+      prim::tiled_product<Kind, prim::tiles>(a, rows, AStride, b, words, columns, c, c_stride);
+    } else {
+      prim::product<Kind, typename base::words, base::mr, AStride>(a, rows, b, words, columns, c,
+                                                                   c_stride, chain);
+    }
+  }
 };
 
 }  // namespace tessera::kernels::attention_backward::cpu

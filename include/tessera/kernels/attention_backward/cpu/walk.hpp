@@ -52,7 +52,7 @@ class block_walk {
       const query_rows rows(of, *memory_.hooks, entry, kv_head, row,
                             static_cast<int>(left < shape::block_q ? left : shape::block_q));
       const block<Row> part(args_, rows, buffers_);
-      part.load_rows(correction + row, false);
+      part.load_rows(correction + row, nullptr);
       for (std::int64_t key0 = keys.begin; key0 < k_end; key0 += shape::block_kv) {
         const int count =
             static_cast<int>(k_end - key0 < shape::block_kv ? k_end - key0 : shape::block_kv);
