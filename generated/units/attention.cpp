@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8b43b3a2b6d5c347";
-  if (kind == device_kind::cuda) return "9da1e5d6d46c0af8";
+  if (kind == device_kind::cpu) return "2c347d04c70b780a";
+  if (kind == device_kind::cuda) return "ae2915ae30585fa4";
   return {};
 }
 

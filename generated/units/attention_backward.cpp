@@ -26,7 +26,8 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::attention_backward_cpu_avx2_bf16_dany_72x128, 0, 0>
+    table_row<rows::attention_backward_cpu_amx_bf16_bf16_dany_128x128, 0, 0>
+    , table_row<rows::attention_backward_cpu_avx2_bf16_dany_72x128, 0, 0>
     , table_row<rows::attention_backward_cpu_avx2_f16_dany_72x128, 0, 0>
     , table_row<rows::attention_backward_cpu_avx2_f32_dany_72x128, 0, 0>
     , table_row<rows::attention_backward_cpu_avx512_bf16_dany_112x128, 0, 0>
@@ -97,8 +98,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b34868936e846a4b";
-  if (kind == device_kind::cuda) return "055cbf5933005508";
+  if (kind == device_kind::cpu) return "55fb89058567219c";
+  if (kind == device_kind::cuda) return "335649ae2ef17743";
   return {};
 }
 

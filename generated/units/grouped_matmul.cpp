@@ -33,6 +33,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_266x256x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_266x256x1024, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 0, 0>
     , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
@@ -64,8 +66,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ed83093e125723ae";
-  if (kind == device_kind::cuda) return "72990bac9b35a298";
+  if (kind == device_kind::cpu) return "60e64c5b2b6c64d7";
+  if (kind == device_kind::cuda) return "84c745b6c8f4d6b2";
   return {};
 }
 

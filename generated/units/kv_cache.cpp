@@ -42,8 +42,8 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "127600f42746dc1b";
-  if (kind == device_kind::cuda) return "50797d8786ebaab6";
+  if (kind == device_kind::cpu) return "df8a7769e7d5a9cd";
+  if (kind == device_kind::cuda) return "11d776558c39d9c7";
   return {};
 }
 

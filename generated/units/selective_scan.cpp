@@ -60,8 +60,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a073f1338cf098f9";
-  if (kind == device_kind::cuda) return "bfac4b3c4d200f49";
+  if (kind == device_kind::cpu) return "c5c60e914e46b91f";
+  if (kind == device_kind::cuda) return "675fa7714314894e";
   return {};
 }
 

@@ -8,6 +8,5 @@ struct grouped_matmul_cpu_avx512_vnni_56x128x1024 {
 };
 }  // namespace rows
 
-template std::size_t kernels::grouped_matmul::cpu::workspace_bytes<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024>(const grouped_matmul_kernel_args&, int);
-template status kernels::grouped_matmul::cpu::launch<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024>(const grouped_matmul_kernel_args&, const launch_context&);
+template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024>>;
 }  // namespace tessera
