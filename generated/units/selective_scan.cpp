@@ -60,7 +60,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "72573b3f91f5a6b2";
+  if (kind == device_kind::cpu) return "e51369d480b7c4ed";
   if (kind == device_kind::cuda) return "a970f942e39a1dd7";
   return {};
 }
