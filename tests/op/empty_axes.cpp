@@ -46,6 +46,7 @@ class empty_axes : public operation_test<tested_operation> {
     const family& kind = *GetParam().kind;
     std::vector<std::vector<std::byte>> first;
     for (const int threads : {1, 2, 64}) {
+      if (threads == 2 && !row.empty()) continue;
       if (row.empty()) first.clear();  // what the library chooses may depend on them
       const context where{.row = row, .threads = threads};
       EXPECT_EQ(complaints_of_call(kind, data, expectation, where, first), "") << threads;
@@ -75,13 +76,15 @@ TEST_P(empty_axes, are_served_by_every_row) {
       ASSERT_TRUE(data->refusal()) << data->refusal().message();
       const call_expectation expectation(data->call());
       expect_served(*data, expectation, "");
+      if (HasFailure()) return;
+      ++served;
+      if (index >= 3) continue;  // rows by name: each operand type once
       for (const tested_row& tested : tested_rows()) {
         const bool fits = tested.kind == GetParam().kind && runs_here(tested.row->target) &&
                           runs(*tested.kind, *tested.row, problem_here(data->problem()));
         if (fits) expect_served(*data, expectation, tested.row->name);
+        if (HasFailure()) return;
       }
-      ++served;
-      if (HasFailure()) return;
     }
   }
   EXPECT_GE(served, std::uint64_t{3} << dims.size());
