@@ -32,11 +32,13 @@ concept token_rows = requires(const Tokens& tokens, std::int64_t j, int n) {
   { tokens.stride() } -> std::same_as<std::int64_t>;
   { tokens.head_stride() } -> std::same_as<std::int64_t>;
 };
-/// And run_rows(j, h, distance) takes every distance-th of a run.
+/// And run_rows(j, h, distance) takes every distance-th of a run. Where tokens are not in one run,
+/// find(j, count, h, to) says where a few of them lie.
 template <class Tokens>
 concept token_rows_in_place = token_rows<Tokens> && Tokens::in_place &&
     requires(const Tokens& tokens, std::int64_t j) {
   { tokens.run_rows(j, 0, j) } -> std::same_as<prim::strided_rows<typename Tokens::element>>;
+  { Tokens::is_one_run } -> std::convertible_to<bool>;
 };
 
 /// K and V of a sequence; `of` finds them in the arguments of a launch.
@@ -55,6 +57,7 @@ class strided_tokens {
   using element = Element;
   using stored = Element;
   static constexpr bool in_place = true;
+  static constexpr bool is_one_run = true;
 
   TESSERA_INLINE strided_tokens(const void* data, const row_strides& strides, std::int64_t entry,
                                 std::int64_t first_token, std::int64_t count)
@@ -110,6 +113,7 @@ class paged_tokens {
   using element = Element;
   using stored = Element;
   static constexpr bool in_place = true;
+  static constexpr bool is_one_run = false;
 
   TESSERA_INLINE paged_tokens(const void* pool, const row_strides& strides, const page_table& pages,
                               const prim::sequence& seq)
@@ -148,6 +152,21 @@ class paged_tokens {
   TESSERA_INLINE prim::strided_rows<Element> run_rows(std::int64_t j, int head,
                                                       std::int64_t distance) const {
     return {row(j, head), strides_.row * distance};
+  }
+  /// Where tokens [j, j + count) lie, a look-up for each page; the last stands for those behind it.
+  template <int Most>
+  TESSERA_INLINE void find(std::int64_t j, int count, int head, const Element* (&to)[Most]) const {
+    std::int64_t page = page_.quotient(static_cast<int>(j));
+    std::int64_t slot = j - page * page_.value;
+    to[0] = row(j, head);
+    for (int i = 1; i < Most; ++i) {
+      to[i] = to[i - 1];
+      if (i >= count) continue;
+      to[i] += strides_.row;
+      if (++slot < page_.value) continue;
+      slot = 0;
+      to[i] = pool_ + numbers_[++page] * strides_.batch + head * strides_.head;
+    }
   }
   TESSERA_INLINE std::int64_t contiguous_run(std::int64_t j) const {
     const std::int64_t end = page_end(j);

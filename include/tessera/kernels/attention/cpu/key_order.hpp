@@ -42,6 +42,7 @@ struct memory_order {
   template <class Tokens>
   class sweep {
     using stored = typename Tokens::stored;
+    using listed = prim::listed_rows<typename Tokens::element, Keys>;
 
    public:
     TESSERA_INLINE sweep(const memory_order& order, const Tokens& tokens, std::int64_t key0,
@@ -60,13 +61,20 @@ struct memory_order {
       asked_head_ = 0;
       asked_key_ = column + distance_;
       asked_row_ = row_of_key();
+      if constexpr (finds_rows) tokens_.find(key0_ + column, keys_, heads_.begin, found_);
     }
     /// Of the item's head `h`, from 0 on, one after the other.
     TESSERA_INLINE auto step(int h) {
       for (int k = 0; k < Keys; ++k) ahead_[k] = next_row();
       const std::int64_t key = key0_ + column_;
       const int head = heads_.begin + h;
-      if constexpr (Tokens::in_place) {
+      if constexpr (finds_rows) {
+        listed rows;
+        for (int k = 0; k < Keys; ++k) {
+          rows.address[k] = found_[k] + h * tokens_.head_stride();
+        }
+        return key_step<listed>{rows, column_, keys_, ahead_};
+      } else if constexpr (Tokens::in_place) {
         return key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key, head), column_, keys_,
                                                       ahead_};
       } else {
@@ -77,6 +85,12 @@ struct memory_order {
     }
 
    private:
+    /// The keys of a step lie anywhere and are found once for all heads.
+    static constexpr bool finds_rows = [] {
+      if constexpr (Tokens::in_place) return !Tokens::is_one_run;
+      return false;
+    }();
+
     /// The last key stands for those behind it.
     TESSERA_INLINE const stored* row_of_key() const {
       return tokens_.row(key0_ + (asked_key_ < last_ ? asked_key_ : last_), heads_.begin);
@@ -105,6 +119,7 @@ struct memory_order {
     std::int64_t asked_key_ = 0;
     const stored* asked_row_ = nullptr;
     const stored* ahead_[Keys];
+    const stored* found_[Keys];  ///< where finds_rows
   };
 };
 
