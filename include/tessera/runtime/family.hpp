@@ -121,6 +121,13 @@ constexpr bool is_last_resort(const Config& config) noexcept {
   return false;
 }
 
+/// A table may have a row of that config, and it runs what is asked.
+template <class Config, class Demand>
+bool would_run(const Config& config, const Demand& asked) noexcept {
+  using rule = decltype(broken_table_rule(config));
+  return broken_table_rule(config) == rule::none && runs(config, asked);
+}
+
 /// The name of the row that would be made for a demand on a device; empty: none, or none that would
 /// run it. `chosen` is what runs instead.
 template <class Described>
@@ -132,7 +139,8 @@ std::string wanted_row_of(const typename Described::demand_type& asked, const de
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     const std::optional<typename Described::config_type> wanted =
         Described::wanted_config(asked, plain_target(device.highest), device.highest);
-    return wanted && runs(*wanted, asked) ? std::string(name_of(*wanted).view()) : std::string();
+    return wanted && would_run(*wanted, asked) ? std::string(name_of(*wanted).view())
+                                               : std::string();
   }
 }
 

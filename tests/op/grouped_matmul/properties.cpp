@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/grouped_matmul.hpp>
+#include <tessera/scaled_matmul.hpp>
 
 #include "tests/support/random.hpp"
 
@@ -112,6 +113,46 @@ TEST(grouped_matmul_backward, gives_gradients_of_a_product) {
   const double bound = size * 0x1p-24 * std::sqrt(double{call.k});
   EXPECT_NEAR(by_lhs, expected, bound);
   EXPECT_NEAR(by_rhs, expected, bound);
+}
+
+// Whole numbers below 2^24 are exact in any order: 1000 products of any bytes, with scales of one.
+TEST(scaled_grouped_matmul, sums_of_bytes_are_whole_numbers) {
+  constexpr std::int64_t m = 40, k = 1000, n = 150, groups = 3, parts = 8;
+  support::random_source random(11);
+  std::vector<std::int8_t> lhs, rhs;
+  const auto fill = [&](std::vector<std::int8_t>& to, std::int64_t count) {
+    for (std::int64_t at = 0; at < count; ++at) {
+      to.push_back(static_cast<std::int8_t>(static_cast<int>(random.below(256)) - 128));
+    }
+  };
+  fill(lhs, m * k), fill(rhs, groups * n * k);
+  std::vector<std::int32_t> sizes{19, 0, 15};  // six rows are of no group
+  std::vector<float> ones(groups * n * parts, 1.0f), out(m * n, 9.0f);
+  for (const product_scales how : {product_scales::blocks, product_scales::rows}) {
+    const bool blocks = how == product_scales::blocks;
+    const std::int64_t of_row = blocks ? parts : 1, of_matrix = blocks ? 2 : n;
+    const status done =
+        scaled_grouped_matmul({.lhs = view(lhs.data(), {m, k}),
+                               .rhs = view(rhs.data(), {groups, n, k}),
+                               .group_sizes = view(sizes.data(), {groups}),
+                               .lhs_scale = view(ones.data(), {m, of_row}),
+                               .rhs_scale = view(ones.data(), {groups, of_matrix, of_row}),
+                               .out = view(out.data(), {m, n})},
+                              {.scales = how});
+    ASSERT_TRUE(done) << done.message();
+    for (std::int64_t row = 0; row < m; ++row) {
+      const std::int64_t group = row < 19 ? 0 : row < 34 ? 2 : -1;
+      for (std::int64_t column = 0; column < n; ++column) {
+        std::int64_t sum = 0;
+        for (std::int64_t i = 0; group >= 0 && i < k; ++i) {
+          sum += std::int64_t{lhs[static_cast<std::size_t>(row * k + i)]} *
+                 rhs[static_cast<std::size_t>((group * n + column) * k + i)];
+        }
+        ASSERT_EQ(out[static_cast<std::size_t>(row * n + column)], static_cast<float>(sum))
+            << row << ", " << column;
+      }
+    }
+  }
 }
 
 }  // namespace

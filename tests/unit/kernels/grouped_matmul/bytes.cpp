@@ -119,9 +119,10 @@ TEST(byte_products, are_what_epilogues_see) {
 
 #if defined(__AVX512VNNI__)
 TEST(byte_products, rows_take_nothing_else) {
-  std::vector<float> x(64, 1.0f);
-  const grouped_matmul_args floats{
-      .lhs = view(x.data(), {8, 8}), .rhs = view(x.data(), {8, 8}), .out = view(x.data(), {8, 8})};
+  std::vector<float> x(64, 1.0f), out(64);
+  const grouped_matmul_args floats{.lhs = view(x.data(), {8, 8}),
+                                   .rhs = view(x.data(), {8, 8}),
+                                   .out = view(out.data(), {8, 8})};
   EXPECT_EQ(launch<row>(floats).message(), "operands are f32, the row multiplies i8");
 }
 #endif
