@@ -50,6 +50,14 @@ constexpr double flops_per_cycle(backend target, const device_facts& device) noe
   return flops_per_cycle(backend::cpu_avx512_bf16) / 2 * 100 / device.bf16_dot_percent;
 }
 
+/// `work_estimate::most_products` of a row on that device: numbers of VDPBF16PS are those of
+/// processors that start as many of them as multiply-adds.
+constexpr double most_products_of(const work_estimate& work, backend target,
+                                  const device_facts& device) noexcept {
+  const bool known = target == backend::cpu_avx512_bf16 && device.bf16_dot_percent > 0;
+  return known ? work.most_products * device.bf16_dot_percent / 100 : work.most_products;
+}
+
 /// Bytes of the last-level caches that so many threads share among them, packed as tightly as they
 /// go: caches of further clusters may be out of reach.
 constexpr double last_level_bytes(const device_facts& device, int threads) noexcept {
@@ -105,7 +113,8 @@ constexpr double predicted_seconds(const work_estimate& work, backend target,
   const int workers = std::max(1, std::min(threads, device.available_threads));
   const double busy = static_cast<double>(std::min<std::int64_t>(workers, work.items));
   double rate = flops_per_cycle(target, device) * work.product_share;
-  if (work.most_products > 0) rate = std::min(rate, work.most_products);
+  const double most_products = most_products_of(work, target, device);
+  if (most_products > 0) rate = std::min(rate, most_products);
   double products = work.flops / (rate * clock);
   const auto cache = static_cast<double>(device.l2_bytes);
   // Of 1 MiB (Zen 4), 835 KB of tile still run at full rate (d256, 224 x 128; see bench/results).

@@ -86,9 +86,22 @@ TEST(Processors, PromptsAvoidBf16ProductsOfHalfRate) {
   }
 }
 
-TEST(Processors, DecodeIsHeldBackByOtherThings) {
+TEST(Processors, DecodeAvoidsThemWhereProductsHoldItBack) {
   for (const char* text : {"flash_attention q=[8,1,32,128]bf16 k=[8,4096,8,128]",
+                           "flash_attention q=[1,1,64,128]bf16 k=[1,1024,8,128] causal=true",
                            "flash_attention q=[1,1,32,64]bf16 k=[1,8192,8,64] causal=true"}) {
+    const std::string full = attention_row(text, 100);
+    EXPECT_TRUE(full.starts_with("attention.cpu_avx512_bf16.bf16.")) << full;
+    EXPECT_EQ(attention_row(text, 0), full) << "not known: as before";
+    for (const int threads : {1, 2, 16}) {
+      const std::string half = attention_row(text, 50, threads);
+      EXPECT_TRUE(half.starts_with("attention.cpu_avx512.bf16.")) << half << " " << threads;
+      EXPECT_NE(half.find("decode"), std::string::npos) << half;
+    }
+  }
+  // One or two rows a key: widening costs more than the slower products.
+  for (const char* text : {"flash_attention q=[8,1,8,128]bf16 k=[8,4096,8,128]",
+                           "flash_attention q=[1,1,16,64]bf16 k=[1,8192,8,64] causal=true"}) {
     const std::string full = attention_row(text, 100);
     EXPECT_TRUE(full.starts_with("attention.cpu_avx512_bf16.bf16.")) << full;
     EXPECT_EQ(attention_row(text, 50), full);

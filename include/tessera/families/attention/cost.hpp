@@ -201,6 +201,9 @@ inline work_estimate estimate_of(const attention_config& config, const attention
                                                                     : 1.4;
     work.most_products = per_lane * vector_floats(config.target);
     work.bytes = facts.heads * blocks * keys * key_bytes;
+    // bf16 become f32 in two operations where they have no products of their own.
+    const bool widens = config.type == dtype::bf16 && !has_bf16_products(config.target);
+    if (widens) work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
     // Widened a few keys at a time.
     if (coded) work.vector_operations += 0.3 * facts.heads * blocks * keys * head_dims;
     work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));

@@ -1,6 +1,8 @@
-// Cache lines that a kernel will need soon, asked for a few at a time between register tiles. A
-// core tracks only some twenty misses: asked for in one burst, the lines beyond stall it as if they
-// were read.
+// Cache lines that a kernel will need soon, asked for a few at a time beside its products. A core
+// tracks only some twenty misses: asked for in one burst, the lines beyond stall it as if they were
+// read. Rows of a tensor of many heads lie in pages of their own, whose addresses take longer to
+// translate than a core can look ahead; it translates several at once, so that the first lines of
+// a few rows go together.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +33,7 @@ class line_queue {
 
   TESSERA_INLINE void step() {
     for (int i = 0; i < each_step_ && row_ < rows_; ++i) {
+      if (line_ == 0 && row_ % rows_together == 0) ask_for_first_lines();
       TESSERA_PREFETCH_L2(row_data_[row_] + line_ * line_bytes);
       if (++line_ == row_lines_[row_]) {
         ++row_;
@@ -40,7 +43,13 @@ class line_queue {
   }
 
  private:
+  TESSERA_INLINE void ask_for_first_lines() const {
+    const int end = row_ + rows_together < rows_ ? row_ + rows_together : rows_;
+    for (int r = row_; r < end; ++r) TESSERA_PREFETCH_L2(row_data_[r]);
+  }
+
   static constexpr int line_bytes = 64;
+  static constexpr int rows_together = 4;
   static constexpr int most_rows = 128;
   const char* row_data_[most_rows];
   int row_lines_[most_rows];

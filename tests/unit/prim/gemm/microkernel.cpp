@@ -150,6 +150,57 @@ TEST(microkernel, sums_of_bytes_are_whole_numbers) {
 }
 #endif
 
+// What goes on beside a product is called as often as `steps_beside` says at least, evenly, and
+// changes no bit.
+template <int Rows>
+void expect_steps(int words, int chain) {
+  constexpr int stride = 80;
+  constexpr int columns = 2 * vec::width;
+  const auto a = random_values(Rows * stride, 1);
+  const auto b = random_values(static_cast<std::size_t>(words * columns), 2);
+  const auto before = random_values(Rows * columns, 3);
+  const auto rescale = random_values(Rows, 4);
+  using kernel = tessera::prim::microkernel<native_isa, f32_words, Rows, 2>;
+  const auto product = [&](const auto&... beside) {
+    std::vector<float> c(before);
+    kernel::template multiply<stride>(a.data(), b.data(), words, chain, c.data(), columns,
+                                      beside...);
+    return c;
+  };
+  const auto update = [&](const auto&... beside) {
+    std::vector<float> c(before);
+    kernel::template rescale_and_add<stride>(a.data(), b.data(), words, chain, rescale.data(),
+                                             c.data(), columns, beside...);
+    return c;
+  };
+  const int least = tessera::prim::steps_beside(words, chain);
+  const int sums = (words - 1) / chain + 1;
+  int steps = 0;
+  const auto count = [&] { ++steps; };
+  EXPECT_EQ(product(count), product()) << words << " words, chain " << chain;
+  EXPECT_GE(steps, least) << words << " words, chain " << chain;
+  EXPECT_LE(steps, least + sums);
+  steps = 0;
+  EXPECT_EQ(update(count), update()) << words << " words, chain " << chain;
+  EXPECT_GE(steps, least) << words << " words, chain " << chain;
+  EXPECT_LE(steps, least + sums);
+}
+
+TEST(microkernel, steps_beside_a_product) {
+  EXPECT_EQ(tessera::prim::steps_beside(1, 128), 0);
+  EXPECT_EQ(tessera::prim::steps_beside(17, 128), 1);
+  EXPECT_EQ(tessera::prim::steps_beside(18, 128), 2);
+  EXPECT_EQ(tessera::prim::steps_beside(128, tessera::prim::any_length), 8);
+  EXPECT_EQ(tessera::prim::steps_beside(256, 128), 16);
+  for (const int words : {1, 2, 16, 17, 18, 33, 64, 80}) {
+    for (const int chain : {1, 7, 32, tessera::prim::any_length}) {
+      expect_steps<1>(words, chain);
+      expect_steps<6>(words, chain);
+      expect_steps<14>(words, chain);
+    }
+  }
+}
+
 // The columns of two microkernels: one of whole registers, one of them and a half one.
 template <int Rows, int Vectors>
 void expect_the_same_with_half_a_register() {

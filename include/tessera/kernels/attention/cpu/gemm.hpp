@@ -16,13 +16,19 @@
 
 namespace tessera::kernels::attention::cpu {
 
-/// Calls of the microkernel, and so steps of a line_queue, of a register tile of rows with a whole
-/// tile of keys.
+/// Steps of a line_queue beside the products of a register tile of rows with a whole tile of keys,
+/// at least.
 template <class Kernel>
-int microkernels_of(const attention_kernel_args& args) {
+int steps_of_products(const attention_kernel_args& args) {
   using shape = traits<Kernel>;
   const int v_registers = round_up(shape::v_head_dim(args), shape::width) / shape::width;
-  return shape::block_kv / shape::nr + (v_registers + shape::vectors - 1) / shape::vectors;
+  const int of_scores = shape::block_kv / shape::nr;
+  const int of_values = (v_registers + shape::vectors - 1) / shape::vectors;
+  if constexpr (shape::tiles) return of_scores + of_values;
+  const int q_words = prim::words_for<typename shape::words>(shape::head_dim(args));
+  constexpr int v_words = shape::block_kv / shape::words::k_pack;
+  return of_scores * prim::steps_beside(q_words, prim::even_chain(q_words, shape::score_chain)) +
+         of_values * prim::steps_beside(v_words, shape::output_chain);
 }
 
 /// scores[Rows, low ... high) = Q K^T. What a config fixes is read from there, so that it is a
@@ -34,11 +40,11 @@ void gemm_qk_rows(const attention_kernel_args& args, const float* q, float* k_pa
   const typename shape::panels k = shape::k_panels(args, k_panels);
   const int chain = prim::even_chain(k.words, shape::score_chain);
   const auto multiply = [&]<int Vectors>(int column) {
-    lines.step();
     using kernel =
         prim::microkernel<typename shape::isa_type, typename shape::words, Rows, Vectors>;
     kernel::template multiply<shape::q_stride, shape::nr>(q, k.at(0, column), k.words, chain,
-                                                          scores + column, shape::score_stride);
+                                                          scores + column, shape::score_stride,
+                                                          [&] { lines.step(); });
   };
   int column = used.low;
   if (column % shape::nr != 0) {
@@ -120,11 +126,11 @@ class gemm_pv_rows {
   /// `Vectors` registers of columns, a panel, from register `vector` on.
   template <int Vectors>
   TESSERA_INLINE void multiply(int vector) const {
-    lines_.step();
     using kernel = prim::microkernel<isa_type, words, Rows, Vectors>;
     kernel::template rescale_and_add<shape::score_stride>(
         scratch_.scores + low_, panel(vector) + low_ * kernel::nr, high_ - low_,
-        shape::output_chain, scratch_.rescale, out_ + vector * width, scratch_.out_stride());
+        shape::output_chain, scratch_.rescale, out_ + vector * width, scratch_.out_stride(),
+        [this] { lines_.step(); });
   }
 
   /// The last registers of columns, `Whole` and a half one, from register `vector` on.

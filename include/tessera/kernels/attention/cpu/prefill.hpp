@@ -109,7 +109,7 @@ void queue_lines(const query_rows<Kernel, Hooks>& queries, row_tile rows, bool f
     }
   }
   packer.queue(next, rows.first, rows.end(), lines);
-  lines.spread(microkernels_of<Kernel>(queries.args()));
+  lines.spread(steps_of_products<Kernel>(queries.args()));
 }
 
 /// The next rows' Q and accumulators, on their way from beyond the second-level cache.

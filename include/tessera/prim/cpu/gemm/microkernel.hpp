@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/prim/cpu/gemm/words.hpp>
 
@@ -21,6 +22,23 @@ inline constexpr int any_length = 1 << 30;
 constexpr int even_chain(int words, int longest) {
   const int chains = words / longest + (words % longest != 0);
   return chains < 2 ? longest : (words + chains - 1) / chains;
+}
+
+/// What goes on beside a product is called before each `words_beside` words of it: requests for
+/// lines, a few at a time. In one burst between two products they would hold up the loads of the
+/// next.
+struct nothing_beside {
+  TESSERA_INLINE void operator()() const {}
+};
+inline constexpr int words_beside = 16;
+
+/// Calls of what goes on beside a product of so many words, at least.
+constexpr int steps_beside(int words, int chain) {
+  int steps = 0;
+  for (; words > 1; words -= chain) {
+    steps += ((words < chain ? words : chain) - 1 + words_beside - 1) / words_beside;
+  }
+  return steps;
 }
 
 /// mr = Rows, nr = Vectors * width accumulators. `Words` says what a word of A and B holds.
@@ -38,28 +56,30 @@ struct microkernel {
 
   /// C = A B of at least one word, with at most `chain` in a running sum. Strides count words; rows
   /// of a panel of B may be longer than the tile is wide.
-  template <int AStride, int BStride = nr>
+  template <int AStride, int BStride = nr, class Beside = nothing_beside>
   static TESSERA_INLINE void multiply(const float* TESSERA_RESTRICT a,
                                       const float* TESSERA_RESTRICT b, int words, int chain,
-                                      float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+                                      float* TESSERA_RESTRICT c, std::int64_t c_stride,
+                                      const Beside& beside = {}) {
     const int first = words < chain ? words : chain;
     if (first == 1) {
       multiply_one_word<AStride>(a, b, c, c_stride);
     } else {
-      multiply_words<AStride, BStride>(a, b, first, c, c_stride);
+      multiply_words<AStride, BStride>(a, b, first, c, c_stride, beside);
     }
-    add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride);
+    add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride, beside);
   }
 
   /// C = rescale C + A B, row by row, likewise.
-  template <int AStride, int BStride = nr>
+  template <int AStride, int BStride = nr, class Beside = nothing_beside>
   static TESSERA_INLINE void rescale_and_add(const float* TESSERA_RESTRICT a,
                                              const float* TESSERA_RESTRICT b, int words, int chain,
                                              const float* TESSERA_RESTRICT rescale,
-                                             float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+                                             float* TESSERA_RESTRICT c, std::int64_t c_stride,
+                                             const Beside& beside = {}) {
     reg acc[Rows][Vectors];
     const int first = words < chain ? words : chain;
-    sum<AStride, BStride>(acc, a, b, first);
+    sum<AStride, BStride>(acc, a, b, first, beside);
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       const reg factor = vec::broadcast(rescale[r]);
@@ -69,7 +89,7 @@ struct microkernel {
         vec::store(at, vec::fma(vec::load(at), factor, acc[r][v]));
       }
     }
-    add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride);
+    add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride, beside);
   }
 
   /// Sums over words, which begin with the word at start[row]; each is given to
@@ -108,12 +128,13 @@ struct microkernel {
 
   /// Two words at least. Stores stand among the last multiply-adds: in one go behind them they
   /// would hold up the next tile.
-  template <int AStride, int BStride>
+  template <int AStride, int BStride, class Beside>
   static TESSERA_INLINE void multiply_words(const float* TESSERA_RESTRICT a,
                                             const float* TESSERA_RESTRICT b, int words,
-                                            float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+                                            float* TESSERA_RESTRICT c, std::int64_t c_stride,
+                                            const Beside& beside) {
     reg acc[Rows][Vectors];
-    sum<AStride, BStride>(acc, a, b, words - 1);
+    sum<AStride, BStride>(acc, a, b, words - 1, beside);
     a += words - 1;
     b += std::int64_t{BStride} * (words - 1);
     TESSERA_UNROLL
@@ -129,14 +150,15 @@ struct microkernel {
 
   /// C += A B over words [done, words), chain by chain. Each is summed up by itself first: one long
   /// running sum would lose more digits.
-  template <int AStride, int BStride>
+  template <int AStride, int BStride, class Beside>
   static TESSERA_INLINE void add_rest(const float* TESSERA_RESTRICT a,
                                       const float* TESSERA_RESTRICT b, int done, int words,
-                                      int chain, float* TESSERA_RESTRICT c, std::int64_t c_stride) {
+                                      int chain, float* TESSERA_RESTRICT c, std::int64_t c_stride,
+                                      const Beside& beside) {
     for (; done < words; done += chain) {
       reg acc[Rows][Vectors];
       sum<AStride, BStride>(acc, a + done, b + std::int64_t{done} * BStride,
-                            words - done < chain ? words - done : chain);
+                            words - done < chain ? words - done : chain, beside);
       TESSERA_UNROLL
       for (int r = 0; r < Rows; ++r) {
         TESSERA_UNROLL
@@ -165,17 +187,28 @@ struct microkernel {
   }
 
   /// The sum over at least one word.
-  template <int AStride, int BStride>
+  template <int AStride, int BStride, class Beside>
   static TESSERA_INLINE void sum(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT a,
-                                 const float* TESSERA_RESTRICT b, int words) {
+                                 const float* TESSERA_RESTRICT b, int words, const Beside& beside) {
+    beside();
     multiply_first<AStride>(acc, a, b);
-    add_words<AStride, BStride>(acc, a + 1, b + BStride, words - 1);
+    const float* TESSERA_RESTRICT rest_of_a = a + 1;
+    const float* TESSERA_RESTRICT rest_of_b = b + BStride;
+    int k = 1;
+    if constexpr (!std::is_same_v<Beside, nothing_beside>) {
+      for (int end = words_beside; end < words; end += words_beside) {
+        add_words<AStride, BStride>(acc, rest_of_a, rest_of_b, end - k);
+        k = end;
+        beside();
+      }
+    }
+    add_words<AStride, BStride>(acc, rest_of_a, rest_of_b, words - k);
   }
 
-  /// acc += A B.
+  /// acc += A B; `a` and `b` move along.
   template <int AStride, int BStride>
-  static TESSERA_INLINE void add_words(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT a,
-                                       const float* TESSERA_RESTRICT b, int words) {
+  static TESSERA_INLINE void add_words(reg (&acc)[Rows][Vectors], const float* TESSERA_RESTRICT& a,
+                                       const float* TESSERA_RESTRICT& b, int words) {
     for (; words > 0; --words, ++a, b += BStride) {
       reg column[Vectors];
       TESSERA_UNROLL
