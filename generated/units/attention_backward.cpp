@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "28cc25850caf9581";
+  if (kind == device_kind::cpu) return "300ca36daab38c63";
   if (kind == device_kind::cuda) return "eeffc4d52097bc1b";
   return {};
 }
