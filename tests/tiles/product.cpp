@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <tessera/prim/common/tile_access.hpp>
+#include <tessera/prim/cpu/gemm/tiled_product.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -78,6 +81,51 @@ TEST(tiles, products_of_one_and_two_tiles_are_right) {
   expect_product<1, 2>();
   expect_product<2, 1>();
   expect_product<2, 2>();
+}
+
+/// Columns [first, end) of panels; C has no rows behind the last.
+template <product_kind Kind>
+void expect_product_of_any_size(int rows, int first, int end) {
+  SCOPED_TRACE(std::to_string(rows) + " rows, columns " + std::to_string(first) + " to " +
+               std::to_string(end));
+  using b_panels = panels<isa::avx512_bf16, 2>;
+  constexpr int words = 48, begin = 16, columns = 80;
+  std::mt19937 random(11);
+  const auto padded = static_cast<std::size_t>((rows + 15) / 16 * 16);
+  const auto a = words_of(random, padded * 64, 3);
+  auto b = words_of(random, words * columns, 3);
+  std::vector<float> c(static_cast<std::size_t>(rows * columns), 0.5f);
+  {
+    const tile_scope<emulated_tiles> registers;
+    tiled_product<Kind, emulated_tiles>(a.data(), rows, 64, b_panels{b.data(), words, columns},
+                                        {begin, words}, {first, end}, c.data(), columns);
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int column = 0; column < columns; ++column) {
+      const bool inside = column >= first && column < end;
+      double sum = Kind == product_kind::add || !inside ? 0.5 : 0.0, size = 0.5;
+      for (int k = begin; inside && k < words; ++k) {
+        const float word = *b_panels{b.data(), words, columns}.at(k, column);
+        for (int which : {0, 1}) {
+          const double x =
+              half_of(a[static_cast<std::size_t>(r * 64 + k)], which) * half_of(word, which);
+          sum += x;
+          size += std::fabs(x);
+        }
+      }
+      ASSERT_NEAR(c[static_cast<std::size_t>(r * columns + column)], sum, 1e-6 * size)
+          << r << " " << column;
+    }
+  }
+}
+
+TEST(tiles, products_of_any_size_are_right) {
+  for (const int rows : {1, 15, 16, 17, 32, 37, 48, 64, 75}) {
+    for (const auto& [first, end] : {std::pair{0, 80}, {0, 16}, {32, 64}, {32, 80}, {64, 80}}) {
+      expect_product_of_any_size<product_kind::add>(rows, first, end);
+      expect_product_of_any_size<product_kind::overwrite>(rows, first, end);
+    }
+  }
 }
 
 TEST(tiles, registers_in_memory_have_the_bits_of_the_hardware) {

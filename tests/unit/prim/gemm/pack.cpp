@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/prim/cpu/gemm/pack.hpp>
+#include <tessera/prim/cpu/gemm/pack_columns.hpp>
 
 #include "../native.hpp"
 
@@ -252,6 +253,85 @@ TEST(pack, rows_of_a_are_padded_with_zeros) {
       ASSERT_EQ(out[at], want) << d << " of " << dim;
     }
   }
+}
+
+template <class Words, class Element>
+void expect_columns_of_a_pack(int count, int dim, bool skip_some) {
+  constexpr int width = vec::width;
+  constexpr float guard = 12345.0f;
+  const auto padded = [](int n) { return (n + width - 1) / width * width; };
+  const int stride = padded((count + Words::k_pack - 1) / Words::k_pack) + 3;
+  const auto data = rows_of<Element>(count, dim + 2, dim);
+  const auto skip = std::make_unique<bool[]>(static_cast<std::size_t>(count));
+  for (int r = 0; r < count; ++r) skip[static_cast<std::size_t>(r)] = skip_some && r % 3 == 1;
+  std::vector<float> out(static_cast<std::size_t>(padded(dim) * stride + width), guard);
+  EXPECT_TRUE((tessera::prim::pack_columns<Words, native_isa>(
+      strided_rows<Element>{data.data(), dim + 2}, count, dim, skip.get(), out.data(), stride)));
+  for (int d = 0; d < padded(dim); ++d) {
+    const auto row = static_cast<std::size_t>(d * stride);
+    for (int r = 0; r < (stride - 3) * Words::k_pack; ++r) {
+      const bool inside = r < count && d < dim && !skip[static_cast<std::size_t>(r)];
+      const float want =
+          inside ? static_cast<float>(data[static_cast<std::size_t>(r * (dim + 2) + d)]) : 0.0f;
+      ASSERT_EQ(element_of<Words>(out.data(), row + static_cast<std::size_t>(r / Words::k_pack),
+                                  r % Words::k_pack),
+                want)
+          << "row " << r << " of " << count << ", element " << d << " of " << dim;
+    }
+    for (int i = 1; i <= 3; ++i) {
+      ASSERT_EQ(out[row + static_cast<std::size_t>(stride - i)], guard);
+    }
+  }
+}
+
+template <class Words, class Element>
+void expect_columns_of_a_pack() {
+  for (const int count : {1, 2, vec::width, 2 * vec::width + 1, 3 * vec::width + 2}) {
+    for (const int dim : {1, 3, vec::width, vec::width + 1, 40}) {
+      expect_columns_of_a_pack<Words, Element>(count, dim, false);
+      expect_columns_of_a_pack<Words, Element>(count, dim, true);
+    }
+  }
+}
+
+/// Floats of k_pack rows as words of one row of B.
+template <class Words>
+void expect_row_words() {
+  typename vec::reg rows[Words::k_pack];
+  float values[Words::k_pack][vec::width], words[vec::width];
+  for (int i = 0; i < Words::k_pack; ++i) {
+    for (int c = 0; c < vec::width; ++c) values[i][c] = static_cast<float>(i * 64 + c - 20);
+    rows[i] = vec::load(values[i]);
+  }
+  tessera::prim::row_words<Words>::store(words, rows);
+  for (int i = 0; i < Words::k_pack; ++i) {
+    for (int c = 0; c < vec::width; ++c) {
+      EXPECT_EQ(element_of<Words>(words, static_cast<std::size_t>(c), i), values[i][c])
+          << "row " << i << ", column " << c;
+    }
+  }
+}
+
+TEST(pack, rows_may_be_columns_of_a) {
+  expect_columns_of_a_pack<f32_words, float>();
+  expect_columns_of_a_pack<f32_words, bf16>();
+  expect_row_words<f32_words>();
+#if defined(__AVX512BF16__)
+  using pairs = tessera::prim::bf16_words<tessera::isa::avx512_bf16>;
+  expect_columns_of_a_pack<pairs, bf16>();
+  expect_row_words<pairs>();
+#endif
+  auto data = rows_of<float>(3, 5, 5);
+  data[7] = HUGE_VALF;
+  std::vector<float> out(static_cast<std::size_t>(8 * vec::width * vec::width));
+  const bool none[3] = {}, second[3] = {false, true, false};
+  const strided_rows<float> rows{data.data(), 5};
+  const auto packs = [&](const bool* skip) {
+    return tessera::prim::pack_columns<f32_words, native_isa>(rows, 3, 5, skip, out.data(),
+                                                              vec::width);
+  };
+  EXPECT_FALSE(packs(none));
+  EXPECT_TRUE(packs(second)) << "what is skipped is not looked at";
 }
 
 }  // namespace
