@@ -19,7 +19,8 @@ template <class Row>
 std::size_t workspace_bytes(const delta_rule_kernel_args& args, int threads) {
   if constexpr (traits<Row>::config.pass == delta_rule_pass::forward) {
     return static_cast<std::size_t>(threads) *
-           static_cast<std::size_t>(forward_launch<Row>::floats_of_thread(args)) * sizeof(float);
+           static_cast<std::size_t>(forward_launch<Row>(args, threads).floats_of_thread()) *
+           sizeof(float);
   } else {
     return backward_scratch<Row>::bytes_of_launch(args, threads);
   }
@@ -34,7 +35,7 @@ status launch(const delta_rule_kernel_args& args, const launch_context& context)
     return done;
   }
   if constexpr (traits<Row>::config.pass == delta_rule_pass::forward) {
-    forward_launch<Row>(args).run(reinterpret_cast<float*>(context.workspace), context.threads);
+    forward_launch<Row>(args, context.threads).run(reinterpret_cast<float*>(context.workspace));
   } else {
     backward_launch<Row>(args).run(context.workspace, context.threads);
   }
