@@ -141,7 +141,7 @@ class backward_item {
   void keep_states(std::int64_t head, std::int64_t column) const {
     constexpr std::int64_t pitch = Registers * traits<Row>::width;
     const std::int64_t channels = args_.key_dim;
-    const token_reader<Row> reader(args_, tokens_.entry, head, memory_.token(0));
+    const token_reader<Row> reader(args_, tokens_.entry, head);
     float* const state = memory_.state(0);
     load_tile<isa_type>(initial_states<isa_type>(args_, tokens_), place(head, column, pitch),
                         state);
@@ -151,7 +151,7 @@ class backward_item {
       }
       float beta = 0;
       if (!tokens_.is_padding(step)) {
-        reader.read(tokens_.token(step));
+        reader.read(tokens_.token(step), memory_.token(0));
         beta = reader.beta(tokens_.token(step));
       }
       step_forward<Registers>(step, head, column, memory_.token(0), beta, memory_.values(0), state,
@@ -177,11 +177,11 @@ class backward_item {
   /// A chunk of a value head: its tokens, its tiles, and then what its tokens get.
   void go_back(std::int64_t number, std::int64_t head, const gate_sums& sums) const {
     const std::int64_t steps = steps_of(number);
+    const token_reader<Row> reader(args_, tokens_.entry, head);
     for (std::int64_t i = 0; i < steps; ++i) {
       const std::int64_t step = number * chunk + i;
       if (tokens_.is_padding(step)) continue;
-      const token_reader<Row> reader(args_, tokens_.entry, head, memory_.token(i));
-      reader.read(tokens_.token(step));
+      reader.read(tokens_.token(step), memory_.token(i));
       memory_.beta[i] = reader.beta(tokens_.token(step));
       memory_.d_beta[i] = 0;
     }

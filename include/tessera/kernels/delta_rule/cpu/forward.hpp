@@ -1,10 +1,12 @@
-// Forward: `for each token { read its rows; step the tile of the state; store its answer }`. A work
-// item is a tile of columns of the state of a sequence and value head.
+// Forward: `for each run of tokens { read their rows; for each tile { for each token { step the
+// tile of the state; store its answer } } }`. A work item is some tiles of columns of the state of
+// a sequence and value head.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
@@ -16,6 +18,17 @@
 
 namespace tessera::kernels::delta_rule::cpu {
 
+/// A few tokens that are no padding, as floats.
+struct token_run {
+  static constexpr std::int64_t most = 8;  ///< their rows stay beside a tile in the nearest cache
+
+  std::int64_t count = 0;
+  token_rows rows[most];
+  float beta[most] = {};
+  std::int64_t token[most] = {};
+  bool starts_anew[most] = {};
+};
+
 template <class Row>
 class forward_launch {
  public:
@@ -23,85 +36,245 @@ class forward_launch {
   using element = typename traits<Row>::element;
   static constexpr std::int64_t tile_columns = traits<Row>::config.columns;
 
-  explicit forward_launch(const delta_rule_kernel_args& args) : args_(args) {}
+  explicit forward_launch(const delta_rule_kernel_args& args, int threads)
+      : args_(args),
+        threads_(threads),
+        tiles_((args.value_dim + tile_columns - 1) / tile_columns),
+        together_(tiles_together(args, tiles_, threads)),
+        parts_((tiles_ + together_ - 1) / together_) {}
 
-  /// Floats of a thread: a tile, the rows of a token, its values and its answer.
-  static std::int64_t floats_of_thread(const delta_rule_kernel_args& args) {
-    return args.key_dim * tile_columns + token_rows::count * padded(args.key_dim) +
-           2 * padded(tile_columns);
+  /// Floats of a thread: tiles, the rows of a run of tokens, values and an answer.
+  std::int64_t floats_of_thread() const {
+    return args_.key_dim * tile_columns * together_ +
+           token_run::most * token_rows::count * padded(args_.key_dim) + 2 * padded(tile_columns);
   }
 
-  void run(float* memory, int threads) const {
-    const std::int64_t tiles = (args_.value_dim + tile_columns - 1) / tile_columns;
-    const std::int64_t sequences = sequences_with_rest(args_);
-    prim::parallel_items<isa_type>(
-        sequences * args_.value_heads * tiles, threads, [&](std::int64_t item, int thread) {
-          const std::int64_t head = item / tiles % args_.value_heads;
-          const std::int64_t column = item % tiles * tile_columns;
-          const sequence tokens = sequence_of<isa_type>(args_, item / tiles / args_.value_heads);
-          if (tokens.is_rest) {
-            return clear(tokens, head, column);
-          }
-          if (!tokens.has_states) return;
-          float* const scratch = memory + thread * floats_of_thread(args_);
-          with_registers<Row>(columns_from(column), [&](auto registers) {
-            this->template walk<registers()>(tokens, head, column, scratch);
-          });
-        });
+  void run(float* memory) const {
+    prim::parallel_items<isa_type>(sequences_with_rest(args_) * args_.value_heads * parts_,
+                                   threads_, [&](std::int64_t item, int thread) {
+                                     run_item(item, memory + thread * floats_of_thread());
+                                   });
   }
 
  private:
-  std::int64_t columns_from(std::int64_t column) const {
-    return std::min(tile_columns, args_.value_dim - column);
-  }
-  element* answer_at(const sequence& tokens, std::int64_t step, std::int64_t head,
-                     std::int64_t column) const {
-    return static_cast<element*>(args_.out.data) +
-           row_of(args_.out, tokens.entry, tokens.token(step), head) + column;
+  /// Tiles of a head share what is made of its tokens, as far as they stay in the second-level
+  /// cache and every thread has an item.
+  static std::int64_t tiles_together(const delta_rule_kernel_args& args, std::int64_t tiles,
+                                     int threads) noexcept {
+    constexpr std::int64_t most = 1 << 16;  // floats
+    if (args.sequences * args.value_heads < threads) return 1;
+    const std::int64_t floats = std::max<std::int64_t>(args.key_dim * tile_columns, 1);
+    return std::clamp<std::int64_t>(most / floats, 1, std::max<std::int64_t>(tiles, 1));
   }
 
-  void clear(const sequence& tokens, std::int64_t head, std::int64_t column) const {
-    for (std::int64_t step = 0; step < tokens.length; ++step) {
-      std::fill_n(answer_at(tokens, step, head, column), columns_from(column), element{});
+  /// Part of a head of a sequence: columns [first, end).
+  struct item_place {
+    std::int64_t sequence = 0, head = 0, first = 0, end = 0;
+  };
+  item_place place_of(std::int64_t item) const {
+    const std::int64_t first = item % parts_ * together_ * tile_columns;
+    return {item / parts_ / args_.value_heads, item / parts_ % args_.value_heads, first,
+            std::min(args_.value_dim, first + together_ * tile_columns)};
+  }
+
+  /// Calls body(column, columns, registers) for each tile.
+  template <class Body>
+  static void for_each_tile(const item_place& at, const Body& body) {
+    for (std::int64_t column = at.first; column < at.end; column += tile_columns) {
+      const std::int64_t columns = std::min(tile_columns, at.end - column);
+      with_registers<Row>(columns, [&](auto registers) { body(column, columns, registers); });
     }
   }
 
-  template <int Registers>
-  void walk(const sequence& tokens, std::int64_t head, std::int64_t column, float* scratch) const {
-    constexpr std::int64_t pitch = Registers * traits<Row>::width;
-    const std::int64_t channels = args_.key_dim, columns = columns_from(column);
-    float* const state = scratch;
-    float* const values = state + channels * tile_columns;
-    float* const answer = values + padded(tile_columns);
-    const token_rows rows = token_rows::at(answer + padded(tile_columns), channels);
-    const token_reader<Row> reader(args_, tokens.entry, head, rows);
-    std::fill_n(values, pitch, 0.0f);
-    const tile_place place{tokens.slot, head, column, channels, columns, pitch};
-    load_tile<isa_type>(initial_states<isa_type>(args_, tokens), place, state);
-    for (std::int64_t step = 0; step < tokens.length; ++step) {
-      element* const out = answer_at(tokens, step, head, column);
+  void run_item(std::int64_t item, float* scratch) const {
+    const item_place at = place_of(item);
+    const sequence tokens = sequence_of<isa_type>(args_, at.sequence);
+    if (tokens.is_rest) {
+      for (std::int64_t step = 0; step < tokens.length; ++step) clear(tokens, step, at);
+      return;
+    }
+    if (!tokens.has_states) return;
+    if (tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens, at)) {
+      return step_in_place(item, tokens, at, scratch);
+    }
+    walk(tokens, at, scratch);
+  }
+
+  element* answer_at(const sequence& tokens, std::int64_t token, std::int64_t head,
+                     std::int64_t column) const {
+    return static_cast<element*>(args_.out.data) + row_of(args_.out, tokens.entry, token, head) +
+           column;
+  }
+  void clear(const sequence& tokens, std::int64_t step, const item_place& at) const {
+    std::fill_n(answer_at(tokens, tokens.token(step), at.head, at.first), at.end - at.first,
+                element{});
+  }
+
+  /// Rows of the run in scratch memory, which is behind the tiles.
+  token_run empty_run(float* scratch) const {
+    token_run run;
+    float* const rows = scratch + args_.key_dim * tile_columns * together_;
+    for (std::int64_t i = 0; i < token_run::most; ++i) {
+      run.rows[i] =
+          token_rows::at(rows + i * token_rows::count * padded(args_.key_dim), args_.key_dim);
+    }
+    return run;
+  }
+  /// Values and an answer, behind the rows.
+  float* values_of(float* scratch) const {
+    return scratch + floats_of_thread() - 2 * padded(tile_columns);
+  }
+
+  void walk(const sequence& tokens, const item_place& at, float* scratch) const {
+    token_run run = empty_run(scratch);
+    float* const values = values_of(scratch);
+    const token_reader<Row> reader(args_, tokens.entry, at.head);
+    const auto tile_at = [&](std::int64_t column) {
+      return scratch + (column - at.first) * args_.key_dim;
+    };
+    const auto place = [&](std::int64_t column, std::int64_t columns, std::int64_t pitch) {
+      return tile_place{tokens.slot, at.head, column, args_.key_dim, columns, pitch};
+    };
+    for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
+      load_tile<isa_type>(initial_states<isa_type>(args_, tokens),
+                          place(column, columns, registers() * traits<Row>::width),
+                          tile_at(column));
+    });
+    for (std::int64_t step = 0; step < tokens.length; step += token_run::most) {
+      read_run(tokens, step, at, reader, run);
+      for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
+        constexpr std::int64_t pitch = registers() * traits<Row>::width;
+        std::fill_n(values, pitch, 0.0f);
+        const state_tile<float> tile{tile_at(column), pitch};
+        this->template take_run<registers()>(tokens, run, place(column, columns, pitch), tile,
+                                             values);
+      });
+    }
+    if (args_.last.data == nullptr) return;
+    for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
+      store_tile<isa_type>(tile_at(column),
+                           place(column, columns, registers() * traits<Row>::width), args_.last);
+    });
+  }
+
+  /// The tokens of the steps from `first` on; those of the next run are asked for.
+  void read_run(const sequence& tokens, std::int64_t first, const item_place& at,
+                const token_reader<Row>& reader, token_run& run) const {
+    run.count = 0;
+    const std::int64_t end = std::min(first + token_run::most, tokens.length);
+    for (std::int64_t step = first; step < end; ++step) {
+      if (step + token_run::most < tokens.length) {
+        reader.ask_for(tokens.token(step + token_run::most));
+      }
       if (tokens.is_padding(step)) {
-        std::fill_n(out, columns, element{});
+        clear(tokens, step, at);
         continue;
       }
-      const std::int64_t token = tokens.token(step);
-      if (tokens.starts_anew(step)) std::fill_n(state, channels * pitch, 0.0f);
-      reader.read(token);
-      load_row<isa_type>(static_cast<const element*>(args_.v.data) +
-                             row_of(args_.v, tokens.entry, token, head) + column,
-                         columns, values);
-      if (args_.activates) activate<isa_type>(values, columns);
-      if (args_.update == delta_rule_update::delta) {
-        delta_step<isa_type, Registers>(state, rows, channels, values, reader.beta(token), answer);
-      } else {
-        low_rank_step<isa_type, Registers>(state, rows, channels, values, answer);
-      }
-      store_row<isa_type>(out, columns, answer);
+      const std::int64_t i = run.count++;
+      run.token[i] = tokens.token(step);
+      run.starts_anew[i] = tokens.starts_anew(step);
+      reader.read(run.token[i], run.rows[i]);
+      run.beta[i] = reader.beta(run.token[i]);
     }
-    if (args_.last.data != nullptr) store_tile<isa_type>(state, place, args_.last);
+  }
+
+  /// A run of tokens through a tile; `values` has room for an answer behind it.
+  template <int Registers>
+  void take_run(const sequence& tokens, const token_run& run, const tile_place& place,
+                const state_tile<float>& tile, float* values) const {
+    using row = tile_row<isa_type, Registers>;
+    const state_tile<const float> held_tile{tile.data, tile.step};
+    row held = row::zero();
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      if (run.starts_anew[i]) std::fill_n(tile.data, place.channels * tile.step, 0.0f);
+      if (i == 0 || run.starts_anew[i]) {
+        held = read_tile<isa_type, Registers>(held_tile, run.rows[i].read, place.channels);
+      }
+      const bool has_next = i + 1 < run.count && !run.starts_anew[i + 1];
+      const float* const next = has_next ? run.rows[i + 1].read : nullptr;
+      held = take<Registers>(tokens, run, i, place, held_tile, tile, held, next, {}, values);
+    }
+  }
+
+  /// One of them. Returns what the next one, that reads with `next`, has of the state; null: none.
+  template <int Registers>
+  TESSERA_INLINE tile_row<isa_type, Registers> take(
+      const sequence& tokens, const token_run& run, std::int64_t i, const tile_place& place,
+      const state_tile<const float>& before, const state_tile<float>& after,
+      const tile_row<isa_type, Registers>& held, const float* next,
+      const state_tile<const float>& soon, float* values) const {
+    using row = tile_row<isa_type, Registers>;
+    load_row<isa_type>(static_cast<const element*>(args_.v.data) +
+                           row_of(args_.v, tokens.entry, run.token[i], place.head) + place.column,
+                       place.columns, values);
+    if (args_.activates) activate<isa_type>(values, place.columns);
+    row written = row::load(values);
+    const auto step = [&](auto low_rank, auto has_next) {
+      return step_tile<isa_type, Registers, low_rank(), has_next()>(
+          before, after, run.rows[i], place.channels, written, held, next, soon);
+    };
+    const auto step_with = [&](auto low_rank) {
+      return next != nullptr ? step(low_rank, std::true_type{}) : step(low_rank, std::false_type{});
+    };
+    step_answers<isa_type, Registers> answers;
+    if (args_.update == delta_rule_update::delta) {
+      keep_missing<isa_type, Registers>(written, held, run.beta[i]);
+      answers = step_with(std::false_type{});
+    } else {
+      answers = step_with(std::true_type{});
+    }
+    float* const answer = values + padded(tile_columns);
+    answers.query.store(answer);
+    store_row<isa_type>(answer_at(tokens, run.token[i], place.head, place.column), place.columns,
+                        answer);
+    return answers.next;
+  }
+
+  /// Whether a lone token may step from the memory of one state to that of the other.
+  bool is_in_place(const sequence& tokens, const item_place& at) const {
+    return args_.initial.data != nullptr && args_.initial.type == dtype::f32 &&
+           !tokens.starts_from_zero && args_.last.data != nullptr &&
+           args_.last.type == dtype::f32 && (at.end - at.first) % traits<Row>::width == 0;
+  }
+
+  /// A lone token: states are read where they lie, those of the thread's next item are asked for.
+  void step_in_place(std::int64_t item, const sequence& tokens, const item_place& at,
+                     float* scratch) const {
+    token_run run = empty_run(scratch);
+    float* const values = values_of(scratch);
+    read_run(tokens, 0, at, token_reader<Row>(args_, tokens.entry, at.head), run);
+    const auto before = [&](std::int64_t slot, std::int64_t head, std::int64_t column) {
+      return state_tile<const float>{static_cast<const float*>(args_.initial.data) +
+                                         slot * args_.initial.sequence + head * args_.initial.head +
+                                         column,
+                                     args_.initial.channel};
+    };
+    const std::int64_t next_item = item + threads_;
+    state_tile<const float> next{};
+    if (next_item < args_.sequences * args_.value_heads * parts_) {
+      const item_place next_at = place_of(next_item);
+      const sequence of_next = sequence_of<isa_type>(args_, next_at.sequence);
+      if (of_next.has_states) next = before(of_next.slot, next_at.head, next_at.first);
+    }
+    for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
+      const tile_place place{tokens.slot,   at.head, column,
+                             args_.key_dim, columns, registers() * traits<Row>::width};
+      const state_tile<const float> from = before(tokens.slot, at.head, column);
+      const state_tile<float> to{static_cast<float*>(args_.last.data) +
+                                     tokens.slot * args_.last.sequence + at.head * args_.last.head +
+                                     column,
+                                 args_.last.channel};
+      const auto held = read_tile<isa_type, registers()>(from, run.rows[0].read, args_.key_dim);
+      const bool is_last = column + columns == at.end;
+      const auto soon = is_last ? next : before(tokens.slot, at.head, column + columns);
+      this->template take<registers()>(tokens, run, 0, place, from, to, held, nullptr, soon,
+                                       values);
+    });
   }
 
   const delta_rule_kernel_args& args_;
+  int threads_;
+  std::int64_t tiles_, together_, parts_;
 };
 
 }  // namespace tessera::kernels::delta_rule::cpu

@@ -23,7 +23,7 @@ struct launcher {
   std::size_t workspace_bytes(int threads) const {
     if constexpr (forward) {
       return static_cast<std::size_t>(threads) *
-             static_cast<std::size_t>(forward_launch<Kernel>::floats_of_thread(args)) *
+             static_cast<std::size_t>(forward_launch<Kernel>(args, threads).floats_of_thread()) *
              sizeof(float);
     } else {
       return backward_scratch<Kernel>::bytes_of_launch(args, threads);
@@ -31,7 +31,7 @@ struct launcher {
   }
   void run(std::byte* workspace, int threads) const {
     if constexpr (forward) {
-      forward_launch<Kernel>(args).run(reinterpret_cast<float*>(workspace), threads);
+      forward_launch<Kernel>(args, threads).run(reinterpret_cast<float*>(workspace));
     } else {
       backward_launch<Kernel>(args).run(workspace, threads);
     }

@@ -1,5 +1,6 @@
 // One token: what the state holds is read, the state decays, what is missing is written, and the
-// query reads it again. Two passes over a tile [channels][Registers * width] of the state.
+// query reads it again. The second pass over a tile [channels][Registers * width] of the state is
+// the first one of the next token.
 #pragma once
 
 #include <cstdint>
@@ -47,64 +48,65 @@ struct tile_row {
   }
 };
 
+/// A tile of a state where it lies: rows of channels, `step` floats apart.
+template <class Float>
+struct state_tile {
+  Float* data = nullptr;
+  std::int64_t step = 0;
+  TESSERA_INLINE Float* row(std::int64_t channel) const { return data + channel * step; }
+};
+
 /// sum over channels of vector[c] * tile row c.
 template <class Isa, int Registers>
-TESSERA_INLINE tile_row<Isa, Registers> read_tile(const float* tile, const float* vector,
-                                                  std::int64_t channels) {
+TESSERA_INLINE tile_row<Isa, Registers> read_tile(const state_tile<const float>& tile,
+                                                  const float* vector, std::int64_t channels) {
   using row = tile_row<Isa, Registers>;
   row sum = row::zero();
-  for (std::int64_t c = 0; c < channels; ++c) sum.add(vector[c], row::load(tile + c * row::pitch));
+  for (std::int64_t c = 0; c < channels; ++c) sum.add(vector[c], row::load(tile.row(c)));
   return sum;
 }
 
-/// What the delta rule writes for the token's key: beta (v - what the decayed state holds for it).
+/// Turns the values of a token into what the delta rule writes for its key: beta (v - what the
+/// decayed state holds for it).
 template <class Isa, int Registers>
-TESSERA_INLINE tile_row<Isa, Registers> missing_values(const float* state, const token_rows& token,
-                                                       std::int64_t channels, const float* values,
-                                                       float beta) {
-  using row = tile_row<Isa, Registers>;
-  row missing = row::load(values);
-  missing.add(-1.0f, read_tile<Isa, Registers>(state, token.read, channels));
-  missing.scale(beta);
-  return missing;
+TESSERA_INLINE void keep_missing(tile_row<Isa, Registers>& values,
+                                 const tile_row<Isa, Registers>& held, float beta) {
+  values.add(-1.0f, held);
+  values.scale(beta);
 }
 
-/// A step of a tile of the state; the query's answer goes to `answer`.
+/// What a step reads of the state behind it.
 template <class Isa, int Registers>
-TESSERA_INLINE void delta_step(float* state, const token_rows& token, std::int64_t channels,
-                               const float* values, float beta, float* answer) {
-  using row = tile_row<Isa, Registers>;
-  const row written = missing_values<Isa, Registers>(state, token, channels, values, beta);
-  row out = row::zero();
-  for (std::int64_t c = 0; c < channels; ++c) {
-    float* const at = state + c * row::pitch;
-    row held = row::load(at);
-    held.scale(token.decay[c]);
-    held.add(token.key[c], written);
-    held.store(at);
-    out.add(token.query[c], held);
-  }
-  out.store(answer);
-}
+struct step_answers {
+  tile_row<Isa, Registers> query;  ///< for the token's query
+  tile_row<Isa, Registers> next;   ///< for what the next token reads with
+};
 
-/// The same of a low-rank update.
-template <class Isa, int Registers>
-TESSERA_INLINE void low_rank_step(float* state, const token_rows& token, std::int64_t channels,
-                                  const float* values, float* answer) {
+/// The state decays and takes a token in, `before` to `after`, which may be the same: `values` for
+/// its key and, of low-rank updates, `held`, what it had for the token, for its `write`. The next
+/// token reads in the same pass, if there is one. Rows of `soon` are asked for meanwhile.
+template <class Isa, int Registers, bool LowRank, bool HasNext>
+TESSERA_INLINE step_answers<Isa, Registers> step_tile(
+    const state_tile<const float>& before, const state_tile<float>& after, const token_rows& token,
+    std::int64_t channels, const tile_row<Isa, Registers>& values,
+    const tile_row<Isa, Registers>& held, const float* next, const state_tile<const float>& soon) {
   using row = tile_row<Isa, Registers>;
-  const row held_for = read_tile<Isa, Registers>(state, token.read, channels);
-  const row value = row::load(values);
-  row out = row::zero();
+  step_answers<Isa, Registers> answers{row::zero(), row::zero()};
   for (std::int64_t c = 0; c < channels; ++c) {
-    float* const at = state + c * row::pitch;
-    row held = row::load(at);
-    held.scale(token.decay[c]);
-    held.add(token.write[c], held_for);
-    held.add(token.key[c], value);
-    held.store(at);
-    out.add(token.query[c], held);
+    row x = row::load(before.row(c));
+    if constexpr (!HasNext) {
+      if (soon.data != nullptr) {
+        for (int at = 0; at < row::pitch; at += 16) TESSERA_PREFETCH(soon.row(c) + at);
+      }
+    }
+    x.scale(token.decay[c]);
+    if constexpr (LowRank) x.add(token.write[c], held);
+    x.add(token.key[c], values);
+    x.store(after.row(c));
+    answers.query.add(token.query[c], x);
+    if constexpr (HasNext) answers.next.add(next[c], x);
   }
-  out.store(answer);
+  return answers;
 }
 
 }  // namespace tessera::kernels::delta_rule::cpu

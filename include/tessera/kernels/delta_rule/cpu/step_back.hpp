@@ -32,7 +32,7 @@ template <class Isa, int Registers, bool LowRank>
 TESSERA_INLINE void step_again(const float* before, const token_rows& token, std::int64_t channels,
                                float beta, const step_values& values, float* after) {
   using row = tile_row<Isa, Registers>;
-  const row held = read_tile<Isa, Registers>(before, token.read, channels);
+  const row held = read_tile<Isa, Registers>({before, row::pitch}, token.read, channels);
   row written = row::load(values.missing);
   if constexpr (LowRank) {
     held.store(values.held);

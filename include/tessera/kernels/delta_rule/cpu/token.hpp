@@ -16,6 +16,7 @@
 #include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/decay_factor.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
 
@@ -62,32 +63,47 @@ class token_reader {
   using vec = typename traits<Row>::vec;
   using element = typename traits<Row>::element;
 
-  token_reader(const delta_rule_kernel_args& args, std::int64_t entry, std::int64_t head,
-               const token_rows& rows)
+  token_reader(const delta_rule_kernel_args& args, std::int64_t entry, std::int64_t head)
       : args_(args),
         gate_(args.gate, head),
-        rows_(rows),
         entry_(entry),
         head_(head),
-        key_head_(head / (args.value_heads / args.key_heads)) {
-    if (args.decay.data == nullptr) std::fill_n(rows.decay, padded(args.key_dim), 1.0f);
-  }
+        key_head_(head / (args.value_heads / args.key_heads)) {}
 
-  void read(std::int64_t token) const {
+  void read(std::int64_t token, const token_rows& rows) const {
     const std::int64_t channels = args_.key_dim;
-    load(args_.q, token, rows_.query);
-    load(args_.k, token, rows_.key);
+    load(args_.q, token, rows.query);
+    load(args_.k, token, rows.key);
     float of_query = args_.scale;
     if (args_.normalizes) {
-      of_query *= inverse_length<isa_type>(rows_.query, channels);
-      scale_row<isa_type>(rows_.key, channels, inverse_length<isa_type>(rows_.key, channels));
+      of_query *= inverse_length<isa_type>(rows.query, channels);
+      scale_row<isa_type>(rows.key, channels, inverse_length<isa_type>(rows.key, channels));
     }
-    scale_row<isa_type>(rows_.query, channels, of_query);
-    read_decay(token);
-    if (args_.update != delta_rule_update::delta) return read_low_rank(token);
+    scale_row<isa_type>(rows.query, channels, of_query);
+    read_decay(token, rows);
+    if (args_.update != delta_rule_update::delta) return read_low_rank(token, rows);
     for (std::int64_t c = 0; c < channels; c += vec::width) {
-      vec::store(rows_.read + c, vec::mul(vec::load(rows_.decay + c), vec::load(rows_.key + c)));
+      vec::store(rows.read + c, vec::mul(vec::load(rows.decay + c), vec::load(rows.key + c)));
     }
+  }
+
+  /// Asks for the rows of a token ahead of `read`, and for those of its answer: stores that wait
+  /// for memory would keep those of the state waiting.
+  void ask_for(std::int64_t token) const {
+    const auto ask = [&](const auto& from, std::int64_t head, std::int64_t count) {
+      if (from.data == nullptr) return;
+      const auto size = static_cast<std::int64_t>(size_of(from.type));
+      const auto* const row =
+          static_cast<const std::byte*>(from.data) + row_of(from, entry_, token, head) * size;
+      for (std::int64_t at = 0; at < count * size; at += 64) TESSERA_PREFETCH_L2(row + at);
+    };
+    ask(args_.q, key_head_, args_.key_dim);
+    ask(args_.k, key_head_, args_.key_dim);
+    ask(args_.v, head_, args_.value_dim);
+    ask(args_.out, head_, args_.value_dim);
+    if (args_.decay_has_channels) ask(args_.decay, head_, args_.key_dim);
+    ask(args_.read, key_head_, args_.key_dim);
+    ask(args_.write, key_head_, args_.key_dim);
   }
 
   /// 0 of updates that have none.
@@ -105,36 +121,41 @@ class token_reader {
     if (args_.activates) activate<isa_type>(to, args_.key_dim);
   }
 
-  void read_low_rank(std::int64_t token) const {
-    load(args_.read, token, rows_.read);
-    load(args_.write, token, rows_.write);
+  void read_low_rank(std::int64_t token, const token_rows& rows) const {
+    load(args_.read, token, rows.read);
+    load(args_.write, token, rows.write);
     if (args_.update == delta_rule_update::low_rank) return;
     for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
-      const auto read = vec::load(rows_.read + c);
-      vec::store(rows_.write + c, vec::mul(read, vec::load(rows_.write + c)));
-      vec::store(rows_.read + c, vec::sub(vec::zero(), read));
+      const auto read = vec::load(rows.read + c);
+      vec::store(rows.write + c, vec::mul(read, vec::load(rows.write + c)));
+      vec::store(rows.read + c, vec::sub(vec::zero(), read));
     }
   }
 
-  void read_decay(std::int64_t token) const {
+  void read_decay(std::int64_t token, const token_rows& rows) const {
     const delta_rule_input& decay = args_.decay;
-    if (decay.data == nullptr) return;
-    const std::int64_t at = row_of(decay, entry_, token, head_), channels = args_.key_dim;
+    const std::int64_t channels = args_.key_dim;
+    if (decay.data == nullptr) return std::fill_n(rows.decay, padded(channels), 1.0f), void();
+    const std::int64_t at = row_of(decay, entry_, token, head_);
     if (!args_.decay_has_channels) {
       const float log_decay = gate_.log_decay(element_at<isa_type>(decay, at), 0);
-      std::fill_n(rows_.decay, padded(channels), std::exp(log_decay));
+      std::fill_n(rows.decay, padded(channels),
+                  vec::first(recurrence::decay_factor<isa_type>(vec::broadcast(log_decay))));
       return;
     }
-    load_row<isa_type>(decay, at, channels, rows_.decay);
-    // Factors go into products of many steps: the polynomial of softmax is not exact enough.
-    for (std::int64_t c = 0; c < channels; ++c) {
-      rows_.decay[c] = std::exp(gate_.log_decay(rows_.decay[c], c));
+    load_row<isa_type>(decay, at, channels, rows.decay);
+    if (args_.gate.raw) {
+      for (std::int64_t c = 0; c < channels; ++c) {
+        rows.decay[c] = gate_.log_decay(rows.decay[c], c);
+      }
+    }
+    for (std::int64_t c = 0; c < channels; c += vec::width) {
+      vec::store(rows.decay + c, recurrence::decay_factor<isa_type>(vec::load(rows.decay + c)));
     }
   }
 
   const delta_rule_kernel_args& args_;
   head_gate<isa_type> gate_;
-  token_rows rows_;
   std::int64_t entry_, head_, key_head_;
 };
 
