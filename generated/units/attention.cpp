@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8b43b3a2b6d5c347";
-  if (kind == device_kind::cuda) return "9da1e5d6d46c0af8";
+  if (kind == device_kind::cpu) return "83e39b719fc06377";
+  if (kind == device_kind::cuda) return "040d53f0c536c754";
   return {};
 }
 

@@ -97,7 +97,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b34868936e846a4b";
+  if (kind == device_kind::cpu) return "3a96d110850d0ca7";
   if (kind == device_kind::cuda) return "055cbf5933005508";
   return {};
 }

@@ -80,8 +80,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5d354d87d0fd2d94";
-  if (kind == device_kind::cuda) return "311deb378af09c48";
+  if (kind == device_kind::cpu) return "6089bb56c859f37b";
+  if (kind == device_kind::cuda) return "df696089cf242e07";
   return {};
 }
 

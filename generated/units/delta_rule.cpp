@@ -86,8 +86,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "04c71e28c8f0a157";
-  if (kind == device_kind::cuda) return "c6f27ea38b8cdc5c";
+  if (kind == device_kind::cpu) return "2dc0c5dd8234d221";
+  if (kind == device_kind::cuda) return "dcc44503ba641154";
   return {};
 }
 

@@ -65,8 +65,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f39009899e775a1a";
-  if (kind == device_kind::cuda) return "3049dc6ba3e7d88d";
+  if (kind == device_kind::cpu) return "7b213b8bfe5a01b9";
+  if (kind == device_kind::cuda) return "9ed19dc35b5102e5";
   return {};
 }
 

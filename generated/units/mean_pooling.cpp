@@ -84,8 +84,8 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "053cc943ba80bed1";
-  if (kind == device_kind::cuda) return "c2608edd31ced495";
+  if (kind == device_kind::cpu) return "4e504e53db4a91d1";
+  if (kind == device_kind::cuda) return "3c247219e89b9a4d";
   return {};
 }
 

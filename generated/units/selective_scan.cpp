@@ -60,8 +60,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a073f1338cf098f9";
-  if (kind == device_kind::cuda) return "bfac4b3c4d200f49";
+  if (kind == device_kind::cpu) return "0fa221e309683c0d";
+  if (kind == device_kind::cuda) return "a011758acc3d2569";
   return {};
 }
 

@@ -70,8 +70,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6edc3e0ebc5b838a";
-  if (kind == device_kind::cuda) return "afed11a28a7f63a1";
+  if (kind == device_kind::cpu) return "9dddff2c4b616801";
+  if (kind == device_kind::cuda) return "a9221b29c8bf1f27";
   return {};
 }
 
