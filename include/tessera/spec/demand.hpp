@@ -19,6 +19,31 @@
 
 namespace tessera {
 
+/// Calls body(index) for 0, 1, ..., written out.
+template <std::size_t Count, class Body>
+constexpr void for_each_index(const Body& body) noexcept {
+  [&]<std::size_t... At>(std::index_sequence<At...>) {
+    (body(std::integral_constant<std::size_t, At>{}), ...);
+  }
+  (std::make_index_sequence<Count>{});
+}
+
+template <class Struct>
+inline constexpr std::size_t words_in = sizeof(Struct) / sizeof(std::uint64_t);
+
+/// Copies a struct word by word: in code compiled for size a copy is a string instruction, which
+/// takes longer than everything else of a remembered choice.
+template <class Struct>
+void copy_words(void* to, const Struct& from) noexcept {
+  static_assert(std::is_trivially_copyable_v<Struct> &&
+                sizeof(Struct) % sizeof(std::uint64_t) == 0);
+  for_each_index<words_in<Struct>>([&](auto at) {
+    constexpr std::size_t first = decltype(at)::value * sizeof(std::uint64_t);
+    std::memcpy(static_cast<std::byte*>(to) + first,
+                reinterpret_cast<const std::byte*>(&from) + first, sizeof(std::uint64_t));
+  });
+}
+
 /// A demand of any family. `Struct` in the functions is the family's type; it has no padding.
 class demand {
  public:
@@ -28,22 +53,12 @@ class demand {
     set(from);
   }
 
-  /// Word by word: calls and string instructions take longer than all of a remembered choice.
   template <class Struct>
   void set(const Struct& from) noexcept {
     check<Struct>();
-    const auto* const bytes = reinterpret_cast<const std::byte*>(&from);
-    const auto set_word = [&]<std::size_t At>(std::integral_constant<std::size_t, At>) {
-      if constexpr (At * sizeof(std::uint64_t) < sizeof(Struct)) {
-        std::memcpy(&words_[At], bytes + At * sizeof(std::uint64_t), sizeof(std::uint64_t));
-      } else {
-        words_[At] = 0;
-      }
-    };
-    [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (set_word(std::integral_constant<std::size_t, At>{}), ...);
-    }
-    (std::make_index_sequence<word_count>{});
+    copy_words(words_.data(), from);
+    for_each_index<word_count - words_in<Struct>>(
+        [&](auto at) { words_[words_in<Struct> + at] = 0; });
   }
 
   template <class Struct>
@@ -70,8 +85,7 @@ class demand {
   template <class Struct>
   static constexpr void check() noexcept {
     static_assert(std::has_unique_object_representations_v<Struct> &&
-                  std::is_trivially_copyable_v<Struct> && sizeof(Struct) <= sizeof(words_) &&
-                  sizeof(Struct) % sizeof(std::uint64_t) == 0);
+                  sizeof(Struct) <= sizeof(words_));
   }
 
   static constexpr std::size_t word_count = 12;
