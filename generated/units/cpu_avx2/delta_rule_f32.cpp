@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cpu_avx2_f32_backward_c64_v16 {
-  static constexpr delta_rule_config config{backend::cpu_avx2, dtype::f32, delta_rule_pass::backward, 64, 16, 0};
+  static constexpr delta_rule_config config{backend::cpu_avx2, dtype::f32, kernel_pass::backward, 64, 16, 0};
 };
 struct delta_rule_cpu_avx2_f32_forward_c1_v32 {
-  static constexpr delta_rule_config config{backend::cpu_avx2, dtype::f32, delta_rule_pass::forward, 1, 32, 0};
+  static constexpr delta_rule_config config{backend::cpu_avx2, dtype::f32, kernel_pass::forward, 1, 32, 0};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cpu_avx2_expanded_forward {
-  static constexpr latent_attention_config config{backend::cpu_avx2, latent_form::expanded, latent_pass::forward, dtype::none};
+  static constexpr latent_attention_config config{backend::cpu_avx2, latent_form::expanded, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

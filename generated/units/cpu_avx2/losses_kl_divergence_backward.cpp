@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cpu_avx2_kl_divergence_backward {
-  static constexpr losses_config config{backend::cpu_avx2, loss_kind::kl_divergence, loss_pass::backward, dtype::none};
+  static constexpr losses_config config{backend::cpu_avx2, loss_kind::kl_divergence, kernel_pass::backward, dtype::none};
 };
 }  // namespace rows
 

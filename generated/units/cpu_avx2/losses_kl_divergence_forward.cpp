@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cpu_avx2_kl_divergence_forward {
-  static constexpr losses_config config{backend::cpu_avx2, loss_kind::kl_divergence, loss_pass::forward, dtype::none};
+  static constexpr losses_config config{backend::cpu_avx2, loss_kind::kl_divergence, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct selective_scan_cpu_avx2_rwkv4_forward {
-  static constexpr selective_scan_config config{backend::cpu_avx2, scan_recurrence::rwkv4, scan_pass::forward};
+  static constexpr selective_scan_config config{backend::cpu_avx2, scan_recurrence::rwkv4, kernel_pass::forward};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct selective_scan_cpu_avx2_state_space_v1_backward {
-  static constexpr selective_scan_config config{backend::cpu_avx2, scan_recurrence::state_space_v1, scan_pass::backward};
+  static constexpr selective_scan_config config{backend::cpu_avx2, scan_recurrence::state_space_v1, kernel_pass::backward};
 };
 }  // namespace rows
 

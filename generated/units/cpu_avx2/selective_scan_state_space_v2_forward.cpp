@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct selective_scan_cpu_avx2_state_space_v2_forward {
-  static constexpr selective_scan_config config{backend::cpu_avx2, scan_recurrence::state_space_v2, scan_pass::forward};
+  static constexpr selective_scan_config config{backend::cpu_avx2, scan_recurrence::state_space_v2, kernel_pass::forward};
 };
 }  // namespace rows
 

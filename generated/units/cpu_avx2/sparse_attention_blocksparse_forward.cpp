@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct sparse_attention_cpu_avx2_blocksparse_forward {
-  static constexpr sparse_attention_config config{backend::cpu_avx2, sparse_pattern::blocksparse, sparse_pass::forward, dtype::none, 0};
+  static constexpr sparse_attention_config config{backend::cpu_avx2, sparse_pattern::blocksparse, kernel_pass::forward, dtype::none, 0};
 };
 }  // namespace rows
 

@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cpu_avx512_f32_backward_c64_v32 {
-  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::f32, delta_rule_pass::backward, 64, 32, 0};
+  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::f32, kernel_pass::backward, 64, 32, 0};
 };
 struct delta_rule_cpu_avx512_f32_forward_c1_v64 {
-  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::f32, delta_rule_pass::forward, 1, 64, 0};
+  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::f32, kernel_pass::forward, 1, 64, 0};
 };
 }  // namespace rows
 

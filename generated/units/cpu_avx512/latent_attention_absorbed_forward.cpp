@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cpu_avx512_absorbed_forward {
-  static constexpr latent_attention_config config{backend::cpu_avx512, latent_form::absorbed, latent_pass::forward, dtype::none};
+  static constexpr latent_attention_config config{backend::cpu_avx512, latent_form::absorbed, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

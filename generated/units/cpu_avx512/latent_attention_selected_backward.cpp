@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cpu_avx512_selected_backward {
-  static constexpr latent_attention_config config{backend::cpu_avx512, latent_form::selected, latent_pass::backward, dtype::none};
+  static constexpr latent_attention_config config{backend::cpu_avx512, latent_form::selected, kernel_pass::backward, dtype::none};
 };
 }  // namespace rows
 

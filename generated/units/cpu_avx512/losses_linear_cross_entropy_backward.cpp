@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cpu_avx512_linear_cross_entropy_backward {
-  static constexpr losses_config config{backend::cpu_avx512, loss_kind::linear_cross_entropy, loss_pass::backward, dtype::none};
+  static constexpr losses_config config{backend::cpu_avx512, loss_kind::linear_cross_entropy, kernel_pass::backward, dtype::none};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct selective_scan_cpu_avx512_state_space_v2_backward {
-  static constexpr selective_scan_config config{backend::cpu_avx512, scan_recurrence::state_space_v2, scan_pass::backward};
+  static constexpr selective_scan_config config{backend::cpu_avx512, scan_recurrence::state_space_v2, kernel_pass::backward};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct sparse_attention_cpu_avx512_native_sparse_forward {
-  static constexpr sparse_attention_config config{backend::cpu_avx512, sparse_pattern::native_sparse, sparse_pass::forward, dtype::none, 0};
+  static constexpr sparse_attention_config config{backend::cpu_avx512, sparse_pattern::native_sparse, kernel_pass::forward, dtype::none, 0};
 };
 }  // namespace rows
 

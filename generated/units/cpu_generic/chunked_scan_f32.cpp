@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct chunked_scan_cpu_generic_f32_backward_step {
-  static constexpr chunked_scan_config config{backend::cpu_generic, dtype::f32, chunked_scan_pass::backward, chunked_scan_form::step, 0};
+  static constexpr chunked_scan_config config{backend::cpu_generic, dtype::f32, kernel_pass::backward, chunked_scan_form::step, 0};
 };
 struct chunked_scan_cpu_generic_f32_forward_step {
-  static constexpr chunked_scan_config config{backend::cpu_generic, dtype::f32, chunked_scan_pass::forward, chunked_scan_form::step, 0};
+  static constexpr chunked_scan_config config{backend::cpu_generic, dtype::f32, kernel_pass::forward, chunked_scan_form::step, 0};
 };
 }  // namespace rows
 

@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cpu_generic_bf16_backward_c64_v8 {
-  static constexpr delta_rule_config config{backend::cpu_generic, dtype::bf16, delta_rule_pass::backward, 64, 8, 0};
+  static constexpr delta_rule_config config{backend::cpu_generic, dtype::bf16, kernel_pass::backward, 64, 8, 0};
 };
 struct delta_rule_cpu_generic_bf16_forward_c1_v16 {
-  static constexpr delta_rule_config config{backend::cpu_generic, dtype::bf16, delta_rule_pass::forward, 1, 16, 0};
+  static constexpr delta_rule_config config{backend::cpu_generic, dtype::bf16, kernel_pass::forward, 1, 16, 0};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cpu_generic_selected_forward {
-  static constexpr latent_attention_config config{backend::cpu_generic, latent_form::selected, latent_pass::forward, dtype::none};
+  static constexpr latent_attention_config config{backend::cpu_generic, latent_form::selected, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

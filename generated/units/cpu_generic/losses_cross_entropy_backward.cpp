@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cpu_generic_cross_entropy_backward {
-  static constexpr losses_config config{backend::cpu_generic, loss_kind::cross_entropy, loss_pass::backward, dtype::none};
+  static constexpr losses_config config{backend::cpu_generic, loss_kind::cross_entropy, kernel_pass::backward, dtype::none};
 };
 }  // namespace rows
 

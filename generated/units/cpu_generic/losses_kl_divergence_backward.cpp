@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cpu_generic_kl_divergence_backward {
-  static constexpr losses_config config{backend::cpu_generic, loss_kind::kl_divergence, loss_pass::backward, dtype::none};
+  static constexpr losses_config config{backend::cpu_generic, loss_kind::kl_divergence, kernel_pass::backward, dtype::none};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cpu_generic_linear_cross_entropy_forward {
-  static constexpr losses_config config{backend::cpu_generic, loss_kind::linear_cross_entropy, loss_pass::forward, dtype::none};
+  static constexpr losses_config config{backend::cpu_generic, loss_kind::linear_cross_entropy, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

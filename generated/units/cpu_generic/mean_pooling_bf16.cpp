@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct mean_pooling_cpu_generic_bf16_backward_cached {
-  static constexpr mean_pooling_config config{backend::cpu_generic, dtype::bf16, pooling_pass::backward, 0, pooling_stores::cached};
+  static constexpr mean_pooling_config config{backend::cpu_generic, dtype::bf16, kernel_pass::backward, 0, pooling_stores::cached};
 };
 struct mean_pooling_cpu_generic_bf16_forward_s4 {
-  static constexpr mean_pooling_config config{backend::cpu_generic, dtype::bf16, pooling_pass::forward, 4, pooling_stores::cached};
+  static constexpr mean_pooling_config config{backend::cpu_generic, dtype::bf16, kernel_pass::forward, 4, pooling_stores::cached};
 };
 }  // namespace rows
 

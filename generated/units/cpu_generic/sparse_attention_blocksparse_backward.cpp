@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct sparse_attention_cpu_generic_blocksparse_backward {
-  static constexpr sparse_attention_config config{backend::cpu_generic, sparse_pattern::blocksparse, sparse_pass::backward, dtype::none, 0};
+  static constexpr sparse_attention_config config{backend::cpu_generic, sparse_pattern::blocksparse, kernel_pass::backward, dtype::none, 0};
 };
 }  // namespace rows
 

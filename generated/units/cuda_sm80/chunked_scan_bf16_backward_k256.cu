@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct chunked_scan_cuda_sm80_bf16_backward_step_k256 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::bf16, chunked_scan_pass::backward, chunked_scan_form::step, 256};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::backward, chunked_scan_form::step, 256};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct chunked_scan_cuda_sm80_f16_backward_step_k128 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f16, chunked_scan_pass::backward, chunked_scan_form::step, 128};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f16, kernel_pass::backward, chunked_scan_form::step, 128};
 };
 }  // namespace rows
 

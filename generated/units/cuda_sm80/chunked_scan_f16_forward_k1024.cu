@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct chunked_scan_cuda_sm80_f16_forward_step_k1024 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f16, chunked_scan_pass::forward, chunked_scan_form::step, 1024};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f16, kernel_pass::forward, chunked_scan_form::step, 1024};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct chunked_scan_cuda_sm80_f32_forward_step_k64 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, chunked_scan_pass::forward, chunked_scan_form::step, 64};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, kernel_pass::forward, chunked_scan_form::step, 64};
 };
 }  // namespace rows
 

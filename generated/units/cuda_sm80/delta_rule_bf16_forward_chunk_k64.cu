@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cuda_sm80_bf16_forward_c64_k64 {
-  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::bf16, delta_rule_pass::forward, 64, 0, 64};
+  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::forward, 64, 0, 64};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cuda_sm80_bf16_forward_k1024 {
-  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::bf16, delta_rule_pass::forward, 0, 0, 1024};
+  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::forward, 0, 0, 1024};
 };
 }  // namespace rows
 

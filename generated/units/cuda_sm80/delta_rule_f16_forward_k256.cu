@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cuda_sm80_f16_forward_k256 {
-  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::f16, delta_rule_pass::forward, 0, 0, 256};
+  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::f16, kernel_pass::forward, 0, 0, 256};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct delta_rule_cuda_sm80_f32_forward_k128 {
-  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::f32, delta_rule_pass::forward, 0, 0, 128};
+  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::f32, kernel_pass::forward, 0, 0, 128};
 };
 }  // namespace rows
 

@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cuda_sm80_expanded_backward {
-  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::expanded, latent_pass::backward, dtype::none};
+  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::expanded, kernel_pass::backward, dtype::none};
 };
 struct latent_attention_cuda_sm80_selected_backward {
-  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::selected, latent_pass::backward, dtype::none};
+  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::selected, kernel_pass::backward, dtype::none};
 };
 }  // namespace rows
 

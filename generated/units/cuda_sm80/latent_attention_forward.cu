@@ -4,13 +4,13 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cuda_sm80_absorbed_forward {
-  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::absorbed, latent_pass::forward, dtype::none};
+  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::absorbed, kernel_pass::forward, dtype::none};
 };
 struct latent_attention_cuda_sm80_expanded_forward {
-  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::expanded, latent_pass::forward, dtype::none};
+  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::expanded, kernel_pass::forward, dtype::none};
 };
 struct latent_attention_cuda_sm80_selected_forward {
-  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::selected, latent_pass::forward, dtype::none};
+  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::selected, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

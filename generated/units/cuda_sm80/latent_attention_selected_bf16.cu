@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cuda_sm80_selected_forward_bf16 {
-  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::selected, latent_pass::forward, dtype::bf16};
+  static constexpr latent_attention_config config{backend::cuda_sm80, latent_form::selected, kernel_pass::forward, dtype::bf16};
 };
 }  // namespace rows
 

@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct losses_cuda_sm80_cross_entropy_backward {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::cross_entropy, loss_pass::backward, dtype::none};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::cross_entropy, kernel_pass::backward, dtype::none};
 };
 struct losses_cuda_sm80_cross_entropy_forward {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::cross_entropy, loss_pass::forward, dtype::none};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::cross_entropy, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

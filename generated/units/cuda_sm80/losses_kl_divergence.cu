@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct losses_cuda_sm80_kl_divergence_backward {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::kl_divergence, loss_pass::backward, dtype::none};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::kl_divergence, kernel_pass::backward, dtype::none};
 };
 struct losses_cuda_sm80_kl_divergence_forward {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::kl_divergence, loss_pass::forward, dtype::none};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::kl_divergence, kernel_pass::forward, dtype::none};
 };
 }  // namespace rows
 

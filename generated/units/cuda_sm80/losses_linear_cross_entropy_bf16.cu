@@ -4,10 +4,10 @@
 namespace tessera {
 namespace rows {
 struct losses_cuda_sm80_linear_cross_entropy_backward_bf16 {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, loss_pass::backward, dtype::bf16};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, kernel_pass::backward, dtype::bf16};
 };
 struct losses_cuda_sm80_linear_cross_entropy_forward_bf16 {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, loss_pass::forward, dtype::bf16};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, kernel_pass::forward, dtype::bf16};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct losses_cuda_sm80_linear_cross_entropy_forward_f16 {
-  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, loss_pass::forward, dtype::f16};
+  static constexpr losses_config config{backend::cuda_sm80, loss_kind::linear_cross_entropy, kernel_pass::forward, dtype::f16};
 };
 }  // namespace rows
 

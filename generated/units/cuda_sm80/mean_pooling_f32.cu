@@ -4,16 +4,16 @@
 namespace tessera {
 namespace rows {
 struct mean_pooling_cuda_sm80_f32_backward_cached {
-  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, pooling_pass::backward, 0, pooling_stores::cached};
+  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, kernel_pass::backward, 0, pooling_stores::cached};
 };
 struct mean_pooling_cuda_sm80_f32_backward_streaming {
-  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, pooling_pass::backward, 0, pooling_stores::streaming};
+  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, kernel_pass::backward, 0, pooling_stores::streaming};
 };
 struct mean_pooling_cuda_sm80_f32_forward_s4 {
-  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, pooling_pass::forward, 4, pooling_stores::cached};
+  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, kernel_pass::forward, 4, pooling_stores::cached};
 };
 struct mean_pooling_cuda_sm80_f32_forward_s8 {
-  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, pooling_pass::forward, 8, pooling_stores::cached};
+  static constexpr mean_pooling_config config{backend::cuda_sm80, dtype::f32, kernel_pass::forward, 8, pooling_stores::cached};
 };
 }  // namespace rows
 

@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct selective_scan_cuda_sm80_state_space_v1_forward {
-  static constexpr selective_scan_config config{backend::cuda_sm80, scan_recurrence::state_space_v1, scan_pass::forward};
+  static constexpr selective_scan_config config{backend::cuda_sm80, scan_recurrence::state_space_v1, kernel_pass::forward};
 };
 }  // namespace rows
 

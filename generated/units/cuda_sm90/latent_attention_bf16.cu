@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct latent_attention_cuda_sm90_absorbed_forward_bf16 {
-  static constexpr latent_attention_config config{backend::cuda_sm90, latent_form::absorbed, latent_pass::forward, dtype::bf16};
+  static constexpr latent_attention_config config{backend::cuda_sm90, latent_form::absorbed, kernel_pass::forward, dtype::bf16};
 };
 }  // namespace rows
 

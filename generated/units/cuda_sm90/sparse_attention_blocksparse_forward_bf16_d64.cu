@@ -4,7 +4,7 @@
 namespace tessera {
 namespace rows {
 struct sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64 {
-  static constexpr sparse_attention_config config{backend::cuda_sm90, sparse_pattern::blocksparse, sparse_pass::forward, dtype::bf16, 64};
+  static constexpr sparse_attention_config config{backend::cuda_sm90, sparse_pattern::blocksparse, kernel_pass::forward, dtype::bf16, 64};
 };
 }  // namespace rows
 

@@ -161,7 +161,7 @@ struct functions_of_family {
     return *reinterpret_cast<const facts_type*>(facts.bytes);
   }
 
-  static void forget_batch(demand& asked) noexcept { asked = demand(without_batch(typed(asked))); }
+  static void forget_batch(demand& asked) noexcept { asked.set(without_batch(typed(asked))); }
   /// A device that has the row's backend runs the row.
   static bool has_room(const config_type& config, const device_facts& device) noexcept {
     if constexpr (requires { Described::runs_on(config, device); }) {

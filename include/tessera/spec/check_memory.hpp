@@ -15,8 +15,8 @@ namespace tessera::checks {
 
 /// The bytes of one tensor of a call.
 struct placed_tensor {
-  std::uint8_t tensor = 0;
-  std::uintptr_t begin = 0, end = 0;
+  std::uint8_t tensor;
+  std::uintptr_t begin, end;
 };
 
 /// The first tensor says where all of them lie; without `device`, in host memory.

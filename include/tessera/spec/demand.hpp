@@ -14,18 +14,51 @@
 #include <utility>
 
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 #include <tessera/spec/names.hpp>
 
 namespace tessera {
 
+/// Calls body(index) for 0, 1, ..., written out.
+template <std::size_t Count, class Body>
+constexpr void for_each_index(const Body& body) noexcept {
+  [&]<std::size_t... At>(std::index_sequence<At...>) {
+    (body(std::integral_constant<std::size_t, At>{}), ...);
+  }
+  (std::make_index_sequence<Count>{});
+}
+
+template <class Struct>
+inline constexpr std::size_t words_in = sizeof(Struct) / sizeof(std::uint64_t);
+
+/// Copies a struct word by word: in code compiled for size a copy is a string instruction, which
+/// takes longer than everything else of a remembered choice.
+template <class Struct>
+void copy_words(void* to, const Struct& from) noexcept {
+  static_assert(std::is_trivially_copyable_v<Struct> &&
+                sizeof(Struct) % sizeof(std::uint64_t) == 0);
+  for_each_index<words_in<Struct>>([&](auto at) {
+    constexpr std::size_t first = decltype(at)::value * sizeof(std::uint64_t);
+    std::memcpy(static_cast<std::byte*>(to) + first,
+                reinterpret_cast<const std::byte*>(&from) + first, sizeof(std::uint64_t));
+  });
+}
+
 /// A demand of any family. `Struct` in the functions is the family's type; it has no padding.
 class demand {
  public:
-  demand() = default;
+  demand() noexcept : words_{} {}
   template <class Struct>
   requires(!std::is_same_v<Struct, demand>) explicit demand(const Struct& from) noexcept {
+    set(from);
+  }
+
+  template <class Struct>
+  void set(const Struct& from) noexcept {
     check<Struct>();
-    std::memcpy(words_.data(), &from, sizeof from);
+    copy_words(words_.data(), from);
+    for_each_index<word_count - words_in<Struct>>(
+        [&](auto at) { words_[words_in<Struct> + at] = 0; });
   }
 
   template <class Struct>
@@ -36,13 +69,9 @@ class demand {
 
   /// Each word times its own odd constant, so that no product waits for another.
   std::uint64_t hash() const noexcept {
-    constexpr std::uint64_t odd = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
-    std::uint64_t factor = odd, sum = 0;
-    for (const std::uint64_t word : words_) {
-      sum += word * factor;
-      factor = factor * 0xD1342543DE82EF95u + 2;
-    }
-    sum = (sum ^ sum >> 32) * odd;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < words_.size(); ++i) sum += words_[i] * factors[i];
+    sum = (sum ^ sum >> 32) * golden;
     return sum ^ sum >> 29;
   }
 
@@ -56,10 +85,18 @@ class demand {
   template <class Struct>
   static constexpr void check() noexcept {
     static_assert(std::has_unique_object_representations_v<Struct> &&
-                  std::is_trivially_copyable_v<Struct> && sizeof(Struct) <= sizeof(words_));
+                  sizeof(Struct) <= sizeof(words_));
   }
 
-  std::array<std::uint64_t, 12> words_{};
+  static constexpr std::size_t word_count = 12;
+  static constexpr std::uint64_t golden = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+  static constexpr auto factors = [] {
+    std::array<std::uint64_t, word_count> all{golden};
+    for (std::size_t i = 1; i < word_count; ++i) all[i] = all[i - 1] * 0xD1342543DE82EF95u + 2;
+    return all;
+  }();
+
+  std::array<std::uint64_t, word_count> words_;
 };
 
 /// How a field of a demand enters the key of a lookup table.
@@ -99,13 +136,14 @@ std::int64_t value_of(const demand& from) noexcept {
   return static_cast<std::int64_t>(member_of<Path...>(from));
 }
 
-/// A field; the words of dtypes and flags are known.
+/// A field; the words of dtypes, flags and directions are known.
 template <auto... Path>
 constexpr demand_field field(std::string_view name, key_part part,
                              std::span<const std::string_view> words = {}) noexcept {
   using value = std::remove_cvref_t<decltype(member_of<Path...>(std::declval<const demand&>()))>;
   if (std::is_same_v<value, dtype>) words = dtype_names;
   if (std::is_same_v<value, bool>) words = words_of_flags;
+  if (std::is_same_v<value, kernel_pass>) words = kernel_pass_names;
   return {.name = name, .part = part, .value = &value_of<Path...>, .words = words};
 }
 template <auto... Path>

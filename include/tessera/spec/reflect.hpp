@@ -22,6 +22,7 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 #include <tessera/spec/status.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
@@ -32,6 +33,7 @@ BOOST_DESCRIBE_ENUM(dtype, none, f32, f16, bf16, f64, i32, i64, u8, f8_e4m3, f8_
 BOOST_DESCRIBE_ENUM(backend, cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_vnni, cpu_avx512_bf16,
                     cpu_amx_bf16, cuda_sm80, cuda_sm90)
 BOOST_DESCRIBE_ENUM(device_kind, cpu, cuda)
+BOOST_DESCRIBE_ENUM(kernel_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(status_code, ok, invalid_argument, no_row, ineligible_row, unknown_row,
                     workspace, device, malformed, io)
 

@@ -23,7 +23,7 @@ struct chunked_scan_axes {
 
 inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
   using enum backend;
-  using enum chunked_scan_pass;
+  using enum kernel_pass;
   using enum chunked_scan_form;
   return {
       {

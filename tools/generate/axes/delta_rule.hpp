@@ -25,7 +25,7 @@ struct delta_rule_axes {
 
 inline std::vector<delta_rule_axes> delta_rule_blocks() {
   using enum backend;
-  using enum delta_rule_pass;
+  using enum kernel_pass;
   return {
       {
           .about = "token by token; four vectors of columns hide the latency of their sums",

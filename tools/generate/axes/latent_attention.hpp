@@ -20,7 +20,7 @@ struct latent_attention_axes {
 inline std::vector<latent_attention_axes> latent_attention_blocks() {
   using enum backend;
   using enum latent_form;
-  using enum latent_pass;
+  using enum kernel_pass;
   return {
       {
           .about = "prompts: keys and values of each head are made once",

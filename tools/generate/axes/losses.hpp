@@ -20,7 +20,7 @@ struct losses_axes {
 inline std::vector<losses_axes> losses_blocks() {
   using enum backend;
   using enum loss_kind;
-  using enum loss_pass;
+  using enum kernel_pass;
   return {
       {
           .about = "logits in memory: an exponential each, or two",

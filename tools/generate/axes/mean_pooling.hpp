@@ -22,7 +22,7 @@ struct mean_pooling_axes {
 
 inline std::vector<mean_pooling_axes> mean_pooling_blocks() {
   using enum backend;
-  using enum pooling_pass;
+  using enum kernel_pass;
   using enum pooling_stores;
   return {
       {

@@ -20,7 +20,7 @@ struct selective_scan_axes {
 inline std::vector<selective_scan_axes> selective_scan_blocks() {
   using enum backend;
   using enum scan_recurrence;
-  using enum scan_pass;
+  using enum kernel_pass;
   return {
       {
           .about = "state spaces: exponentials want the widest registers there are",

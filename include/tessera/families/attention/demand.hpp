@@ -98,16 +98,25 @@ constexpr mask_mode mask_needed(const Options& options) noexcept {
   return options.causal ? mask_mode::causal : mask_mode::full;
 }
 
+/// What the tensors need that operations on tokens share.
+template <class Args>
+constexpr attention_features features_of_tensors(const Args& args) noexcept {
+  attention_features needed{};
+  if (is_packed(args)) needed = needed | attention_feature::varlen;
+  if (args.seqlens_q.present() || args.seqlens_k.present()) {
+    needed = needed | attention_feature::lengths;
+  }
+  if (args.sinks.present()) needed = needed | attention_feature::sinks;
+  return needed;
+}
+
 /// The features a row must have.
 constexpr attention_features features_needed(const flash_attention_args& args,
                                              const flash_attention_options& options) noexcept {
-  attention_features needed{};
+  attention_features needed = features_of_tensors(args);
   const auto need = [&](bool condition, attention_feature feature) {
     if (condition) needed = needed | feature;
   };
-  need(is_packed(args), attention_feature::varlen);
-  need(args.seqlens_q.present() || args.seqlens_k.present(), attention_feature::lengths);
-  need(args.sinks.present(), attention_feature::sinks);
   need(!options.normalize, attention_feature::unnormalized);
   need(options.logits_soft_cap.has_value(), attention_feature::soft_cap);
   need(args.bias_pre.present() || args.bias_post.present(), attention_feature::bias);
@@ -142,13 +151,7 @@ constexpr attention_demand demand_of(flash_op, const flash_attention_args& args,
 constexpr attention_demand demand_of(fp8_op, const fp8_attention_args& args,
                                      const fp8_attention_options& options,
                                      bool unaligned) noexcept {
-  attention_features needed{};
-  if (is_packed(args)) needed = needed | attention_feature::varlen;
-  if (args.seqlens_q.present() || args.seqlens_k.present()) {
-    needed = needed | attention_feature::lengths;
-  }
-  if (args.sinks.present()) needed = needed | attention_feature::sinks;
-  return demand_of_tokens(args, options, unaligned, needed);
+  return demand_of_tokens(args, options, unaligned, features_of_tensors(args));
 }
 
 /// The type of a pool; none if it is that of q.

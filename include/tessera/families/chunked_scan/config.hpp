@@ -3,29 +3,20 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
-/// The direction of a kernel.
-enum class chunked_scan_pass : std::uint8_t {
-  forward,   ///< outputs and final states
-  backward,  ///< gradients of every operand
-};
+using chunked_scan_pass = kernel_pass;
 
 /// How a kernel goes through time.
 enum class chunked_scan_form : std::uint8_t {
   step,   ///< token by token, the state stays in the first-level cache
   chunk,  ///< 64 tokens at a time, as matrix products of 16-bit operands
 };
-
-inline constexpr std::array<std::string_view, 2> chunked_scan_pass_names{"forward", "backward"};
-constexpr std::string_view name_of(chunked_scan_pass pass) noexcept {
-  return chunked_scan_pass_names[static_cast<std::size_t>(pass)];
-}
 
 /// What decays in a call: kernels are compiled for each, a step is three instructions.
 enum class chunked_scan_decay : std::uint8_t {

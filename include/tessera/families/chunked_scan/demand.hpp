@@ -74,7 +74,7 @@ namespace chunked_scan_fields {
 
 inline constexpr std::array table{
     fields::exact<&chunked_scan_demand::type>("type"),
-    fields::exact<&chunked_scan_demand::pass>("pass", chunked_scan_pass_names),
+    fields::exact<&chunked_scan_demand::pass>("pass"),
     fields::exact<&chunked_scan_demand::decay>("decay", chunked_scan_decay_names),
     fields::exact<&chunked_scan_demand::packed>("packed"),
     fields::exact_but<&chunked_scan_demand::aligned>(1, "aligned"),

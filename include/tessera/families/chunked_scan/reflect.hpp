@@ -12,7 +12,6 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(chunked_scan_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(chunked_scan_form, step, chunk)
 BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, cuda_rows_are_sm80,
                     cuda_key_dim_is_known, cpu_rows_take_any_key_dim, chunks_are_products_of_bf16,

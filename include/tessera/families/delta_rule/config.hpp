@@ -1,15 +1,13 @@
 // What a delta rule kernel is, at compile time.
 #pragma once
 
-#include <cstdint>
-
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
-/// The direction of a kernel.
-enum class delta_rule_pass : std::uint8_t { forward, backward };
+using delta_rule_pass = kernel_pass;
 
 /// One row of the table. A zero extent means the backend's default (see `resolved`).
 struct delta_rule_config {

@@ -124,17 +124,13 @@ constexpr delta_rule_demand without_batch(delta_rule_demand demand) noexcept {
   return demand;
 }
 
-inline constexpr std::array<std::string_view, 2> delta_rule_pass_names{"forward", "backward"};
-constexpr std::string_view name_of(delta_rule_pass pass) noexcept {
-  return delta_rule_pass_names[static_cast<std::size_t>(pass)];
-}
 inline constexpr std::array<std::string_view, 3> delta_rule_decay_names{"none", "head", "channel"};
 
 namespace delta_rule_fields {
 
 inline constexpr std::array table{
     fields::exact<&delta_rule_demand::type>("type"),
-    fields::exact<&delta_rule_demand::pass>("pass", delta_rule_pass_names),
+    fields::exact<&delta_rule_demand::pass>("pass"),
     fields::exact<&delta_rule_demand::decay>("decay", delta_rule_decay_names),
     fields::exact<&delta_rule_demand::packed>("packed"),
     fields::exact_but<&delta_rule_demand::aligned>(1, "aligned"),

@@ -8,6 +8,7 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
@@ -23,15 +24,7 @@ constexpr std::string_view name_of(latent_form form) noexcept {
   return latent_form_names[static_cast<std::size_t>(form)];
 }
 
-/// The direction of a kernel.
-enum class latent_pass : std::uint8_t {
-  forward,   ///< outputs
-  backward,  ///< gradients of every operand, of expanded latents
-};
-inline constexpr std::array<std::string_view, 2> latent_pass_names{"forward", "backward"};
-constexpr std::string_view name_of(latent_pass pass) noexcept {
-  return latent_pass_names[static_cast<std::size_t>(pass)];
-}
+using latent_pass = kernel_pass;
 
 /// The widest latents in pages that rows of a type take, and rope parts.
 inline constexpr int widest_latent = 512, widest_rope = 64;

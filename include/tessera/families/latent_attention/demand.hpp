@@ -127,7 +127,7 @@ namespace latent_attention_fields {
 
 inline constexpr std::array table{
     fields::exact<&latent_attention_demand::form>("form", latent_form_names),
-    fields::exact<&latent_attention_demand::pass>("pass", latent_pass_names),
+    fields::exact<&latent_attention_demand::pass>("pass"),
     fields::exact<&latent_attention_demand::type>("type"),
     fields::exact<&latent_attention_demand::packed>("packed"),
     fields::exact<&latent_attention_demand::causal>("causal"),

@@ -8,6 +8,7 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
@@ -23,15 +24,7 @@ constexpr std::string_view name_of(loss_kind kind) noexcept {
   return loss_kind_names[static_cast<std::size_t>(kind)];
 }
 
-/// The direction of a kernel.
-enum class loss_pass : std::uint8_t {
-  forward,   ///< the loss and what is known beside it
-  backward,  ///< gradients of the operands
-};
-inline constexpr std::array<std::string_view, 2> loss_pass_names{"forward", "backward"};
-constexpr std::string_view name_of(loss_pass pass) noexcept {
-  return loss_pass_names[static_cast<std::size_t>(pass)];
-}
+using loss_pass = kernel_pass;
 
 /// One row of the table. Kernels take every element type, size and option, but for products on
 /// GPUs: those of f32 take every one, others what the matrix unit multiplies.

@@ -80,7 +80,7 @@ namespace losses_fields {
 
 inline constexpr std::array table{
     fields::exact<&losses_demand::loss>("loss", loss_kind_names),
-    fields::exact<&losses_demand::pass>("pass", loss_pass_names),
+    fields::exact<&losses_demand::pass>("pass"),
     fields::exact<&losses_demand::type>("type"),
     fields::exact<&losses_demand::soft>("soft"),
     fields::bucket<&losses_demand::rows>("rows"),

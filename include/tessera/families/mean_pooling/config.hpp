@@ -5,14 +5,11 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
-/// The direction of a kernel.
-enum class pooling_pass : std::uint8_t {
-  forward,   ///< tokens are read and summed
-  backward,  ///< the gradient of each mean is written to its tokens
-};
+using pooling_pass = kernel_pass;
 
 /// How a backward kernel writes.
 enum class pooling_stores : std::uint8_t {

@@ -20,12 +20,12 @@ struct mean_pooling_facts {
 };
 
 inline mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
-  const mean_pooling_sizes& sizes = demand.sizes;
-  const double columns = static_cast<double>(sizes.columns);
-  const double elements = static_cast<double>(sizes.tokens) * columns;
-  const double chunks =
-      sizes.chunk > 0 ? static_cast<double>(sizes.tokens) / static_cast<double>(sizes.chunk) : 0.0;
-  const double means = (static_cast<double>(sizes.sequences) + chunks) * columns;
+  const double columns = static_cast<double>(demand.columns);
+  const double elements = static_cast<double>(demand.tokens) * columns;
+  const double chunks = demand.chunk > 0
+                            ? static_cast<double>(demand.tokens) / static_cast<double>(demand.chunk)
+                            : 0.0;
+  const double means = (static_cast<double>(demand.sequences) + chunks) * columns;
   return {.demand = demand,
           .elements = elements,
           .bytes = (elements + means) * static_cast<double>(size_of(demand.type))};
@@ -34,7 +34,7 @@ inline mean_pooling_facts facts_of(const mean_pooling_demand& demand) noexcept {
 /// What a CUDA row does: thread blocks with a window of tokens and a slab of columns each.
 inline work_estimate estimate_on_gpu(const mean_pooling_config& config,
                                      const mean_pooling_facts& facts) noexcept {
-  const mean_pooling_sizes& sizes = facts.demand.sizes;
+  const mean_pooling_demand& sizes = facts.demand;
   // As one sequence of all tokens: what is cut follows from their number.
   mean_pooling_kernel_args args;
   args.sequences = 1;

@@ -12,7 +12,6 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(pooling_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(pooling_stores, cached, streaming)
 BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, streams_is_a_small_power_of_two,
                     cuda_streams_fit_in_registers, forward_stores_are_cached,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
@@ -22,15 +23,7 @@ constexpr std::string_view name_of(scan_recurrence recurrence) noexcept {
   return scan_recurrence_names[static_cast<std::size_t>(recurrence)];
 }
 
-/// The direction of a kernel.
-enum class scan_pass : std::uint8_t {
-  forward,   ///< outputs, and states behind the last token
-  backward,  ///< gradients of every operand
-};
-inline constexpr std::array<std::string_view, 2> scan_pass_names{"forward", "backward"};
-constexpr std::string_view name_of(scan_pass pass) noexcept {
-  return scan_pass_names[static_cast<std::size_t>(pass)];
-}
+using scan_pass = kernel_pass;
 
 /// One row of the table. Kernels take every element type and size.
 struct selective_scan_config {

@@ -78,7 +78,7 @@ namespace selective_scan_fields {
 
 inline constexpr std::array table{
     fields::exact<&selective_scan_demand::recurrence>("recurrence", scan_recurrence_names),
-    fields::exact<&selective_scan_demand::pass>("pass", scan_pass_names),
+    fields::exact<&selective_scan_demand::pass>("pass"),
     fields::exact<&selective_scan_demand::type>("type"),
     fields::exact<&selective_scan_demand::packed>("packed"),
     fields::exact<&selective_scan_demand::normalized>("normalized"),

@@ -137,15 +137,10 @@ consteval option_form count_at(std::string_view name, std::size_t offset, option
           .unset = type == option_type::optional_integer ? "all positions" : "",
           .free = true};
 }
-inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};
 inline constexpr std::array option_forms{
     attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
     option_form{.name = "causal", .offset = offsetof(options, causal), .free = true},
-    option_form{.name = "causal_alignment",
-                .offset = offsetof(options, causal_alignment),
-                .type = option_type::choice,
-                .enumerators = alignments,
-                .free = true},
+    free_option(attention_table::causal_alignment_at(offsetof(options, causal_alignment))),
     free_option(attention_table::window_at("window_left", offsetof(options, window_left))),
     free_option(attention_table::window_at("window_right", offsetof(options, window_right))),
     free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),

@@ -8,6 +8,7 @@
 
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/kernel_pass.hpp>
 
 namespace tessera {
 
@@ -22,15 +23,7 @@ constexpr std::string_view name_of(sparse_pattern pattern) noexcept {
   return sparse_pattern_names[static_cast<std::size_t>(pattern)];
 }
 
-/// The direction of a kernel.
-enum class sparse_pass : std::uint8_t {
-  forward,   ///< outputs
-  backward,  ///< gradients of every operand
-};
-inline constexpr std::array<std::string_view, 2> sparse_pass_names{"forward", "backward"};
-constexpr std::string_view name_of(sparse_pass pass) noexcept {
-  return sparse_pass_names[static_cast<std::size_t>(pass)];
-}
+using sparse_pass = kernel_pass;
 
 /// One row of the table.
 struct sparse_attention_config {

@@ -98,7 +98,7 @@ namespace sparse_attention_fields {
 
 inline constexpr std::array table{
     fields::exact<&sparse_attention_demand::pattern>("pattern", sparse_pattern_names),
-    fields::exact<&sparse_attention_demand::pass>("pass", sparse_pass_names),
+    fields::exact<&sparse_attention_demand::pass>("pass"),
     fields::exact<&sparse_attention_demand::type>("type"),
     fields::exact<&sparse_attention_demand::packed>("packed"),
     fields::exact_but<&sparse_attention_demand::aligned16>(1, "aligned16"),

@@ -15,7 +15,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse, native_sparse)
-BOOST_DESCRIBE_ENUM(sparse_pass, forward, backward)
 BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, sm90_rows_are_blocksparse_forward,
                     cpu_rows_take_any_type, matrix_unit_takes_16_bits,
                     matrix_unit_head_dim_is_64_or_128, matrix_unit_goes_backward_over_blocks,

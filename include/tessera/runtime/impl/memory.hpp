@@ -48,6 +48,13 @@ struct remembered {
   bool is_for(const tessera::demand& other, const circumstances& there) const noexcept {
     return chosen.instance != nullptr && where == there && demand == other;
   }
+  void set(const tessera::demand& asked, const circumstances& there,
+           const selection& choice) noexcept {
+    copy_words(&demand, asked);
+    copy_words(&where, there);
+    copy_words(&chosen, choice);
+    chosen.remembered = true;
+  }
 };
 
 /// Slots in memory that starts as zeros, so that empty memos take no room in a program's file. A
@@ -85,8 +92,7 @@ class selection_memory {
   const selection* remember(const demand& asked, std::uint64_t hash, const circumstances& where,
                             const selection& chosen) noexcept {
     remembered& slot = slots_[hash >> (64 - bits)];
-    slot = {asked, where, chosen};
-    slot.chosen.remembered = true;
+    slot.set(asked, where, chosen);
     return &slot.chosen;
   }
 
@@ -112,9 +118,7 @@ class shared_memory {
                 const selection& chosen) noexcept {
     shard& part = shard_of(hash);
     const std::lock_guard lock(part.guard);
-    remembered& slot = part.slots[slot_of(hash)];
-    slot = {asked, where, chosen};
-    slot.chosen.remembered = true;
+    part.slots[slot_of(hash)].set(asked, where, chosen);
   }
 
  private:

@@ -70,18 +70,23 @@ inquiry inquiry_of(const family& kind, const problem_view& problem, const contex
   return chosen;
 }
 
-/// The row for a problem. Events follow a choice that was not remembered.
-result<selection> choose(const family& kind, const problem_view& problem, const context& where,
-                         const impl::place& spot) {
+/// The row for a problem becomes `chosen`. Events follow a choice that was not remembered.
+status choose(const family& kind, const problem_view& problem, const context& where,
+              const impl::place& spot, selection& chosen) {
   static thread_local constinit selection_memory of_thread;
   static constinit shared_memory of_process;
   inquiry asked = inquiry_of(kind, problem, where, spot);
   asked.memory = &of_thread;
   asked.process_memory = &of_process;
   if (!asked.names_a_row()) {
-    if (const selection* known = recalled(asked)) return *known;
+    if (const selection* known = recalled(asked)) {
+      copy_words(&chosen, *known);
+      return {};
+    }
   }
-  return choose_anew(asked, where);
+  const result<selection> anew = choose_anew(asked, where);
+  if (anew) chosen = *anew;
+  return anew.failure();
 }
 
 /// Counts a call while a trace is recorded; else costs a comparison.
@@ -213,10 +218,10 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   if (status done = find_place(device, where, spot); !done) return done;
   if (is_empty(call)) return {};
   const problem_view problem = problem_of(op, tensors, options, device);
-  const result<selection> chosen = choose(kind, problem, where, spot);
-  if (!chosen) return chosen.failure();
-  count_call(*chosen);
-  const instance& row = *chosen->instance;
+  selection chosen;
+  if (status done = choose(kind, problem, where, spot, chosen); !done) return done;
+  count_call(chosen);
+  const instance& row = *chosen.instance;
   if (row.keep_batch_invariant != nullptr) {
     keep_promise(row, policy_of(where).promise, lowered);
   }

@@ -34,6 +34,8 @@ struct operation_plan::state {
   bits_promise promise = bits_promise::none;
   bool empty = false;
   bool checked = false;
+  bool holds_numbers =
+      false;  ///< in host memory, which decide what is read: each run looks at them
   std::size_t workspace_bytes = 0;
   impl::fault_counters faults{};  ///< of a checked plan on a GPU
   impl::plan_memory own{};
@@ -151,14 +153,10 @@ bool has_contents(const bound_call& call) noexcept {
   return false;
 }
 
-status lower_run(const operation_plan::state& plan, const tensor_view* tensors,
-                 impl::kernel_args_buffer& lowered) {
-  std::memcpy(lowered.bytes.data(), plan.lowered.bytes.data(), plan.problem.op->how->bytes);
-  if (!plan.tensors->place(tensors, lowered.bytes.data())) {
-    return lower_closely(plan, tensors, lowered);
-  }
-  const bool on_host = plan.spot.device.kind == device_kind::cpu;
-  return on_host && has_contents(plan.call) ? check_contents(plan, tensors) : status();
+/// The args of a run, but for pointers if `placed` says that these have been filled in.
+[[gnu::noinline]] status look_closely(const operation_plan::state& plan, const tensor_view* tensors,
+                                      bool placed, impl::kernel_args_buffer& lowered) {
+  return placed ? check_contents(plan, tensors) : lower_closely(plan, tensors, lowered);
 }
 
 /// Counts the faults of a run of a checked plan, also of one that has nothing to compute.
@@ -185,10 +183,18 @@ status lower_run(const operation_plan::state& plan, const tensor_view* tensors,
 status operation_plan::run(const tensor_view* tensors, std::span<std::byte> workspace,
                            void* stream) const {
   const state& plan = *state_;
-  if (status done = check_stream(plan.spot.device, stream); !done) return done;
+  if (stream != nullptr) {
+    if (status done = check_stream(plan.spot.device, stream); !done) return done;
+  }
   impl::kernel_args_buffer lowered;
-  if (status done = lower_run(plan, tensors, lowered); !done) return done;
-  if (status done = prim::check_workspace(workspace, plan.workspace_bytes); !done) return done;
+  std::memcpy(lowered.bytes.data(), plan.lowered.bytes.data(), plan.problem.op->how->bytes);
+  const bool placed = plan.tensors->place(tensors, lowered.bytes.data());
+  if (!placed || plan.holds_numbers) {
+    if (status done = look_closely(plan, tensors, placed, lowered); !done) return done;
+  }
+  if (plan.workspace_bytes > 0) {
+    if (status done = prim::check_workspace(workspace, plan.workspace_bytes); !done) return done;
+  }
   if (plan.faults.reserved()) [[unlikely]] {
     if (status done = count_faults(plan, tensors, stream); !done) return done;
   }
@@ -289,10 +295,9 @@ bool may_have_contents(const operation& op) noexcept {
   if (status done = find_place(where.device, where, plan->spot); !done) return done;
   plan->empty = is_empty(plan->call, true);
   plan->checked = where.checked;
+  plan->holds_numbers = plan->spot.device.kind == device_kind::cpu && has_contents(plan->call);
   const problem_view complete{asked.op, views.data(), asked.options, asked.unaligned};
-  const auto chosen = choose(kind, complete, where, plan->spot);
-  if (!chosen) return chosen.failure();
-  plan->choice = *chosen;
+  if (status done = choose(kind, complete, where, plan->spot, plan->choice); !done) return done;
   const int workers = plan->spot.workers;
   plan->promise = policy_of(where).promise;
   keep_promise(*plan->choice.instance, plan->promise, plan->lowered);
