@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2c347d04c70b780a";
-  if (kind == device_kind::cuda) return "ae2915ae30585fa4";
+  if (kind == device_kind::cpu) return "c0609fe21aebb587";
+  if (kind == device_kind::cuda) return "52a005200eda6a11";
   return {};
 }
 

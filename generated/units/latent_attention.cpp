@@ -65,8 +65,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "42416f3e0d7677c1";
-  if (kind == device_kind::cuda) return "483579efff64ff11";
+  if (kind == device_kind::cpu) return "8ff48f0202762c62";
+  if (kind == device_kind::cuda) return "4d200df094ede6ba";
   return {};
 }
 

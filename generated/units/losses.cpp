@@ -63,8 +63,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "74a84700496add28";
-  if (kind == device_kind::cuda) return "3a9ed9e80edbe136";
+  if (kind == device_kind::cpu) return "68f791748ed0084e";
+  if (kind == device_kind::cuda) return "3bbcefc2497ddd3e";
   return {};
 }
 

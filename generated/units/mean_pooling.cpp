@@ -84,8 +84,8 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ff83e94462de1e8f";
-  if (kind == device_kind::cuda) return "68bc19ffe3877c96";
+  if (kind == device_kind::cpu) return "39729ced5cd8ee67";
+  if (kind == device_kind::cuda) return "bb836c53c15b3578";
   return {};
 }
 

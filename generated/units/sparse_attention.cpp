@@ -70,8 +70,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b9233a1971b5f150";
-  if (kind == device_kind::cuda) return "c9959c3ede1a3ffa";
+  if (kind == device_kind::cpu) return "60ae3ed64c532b1d";
+  if (kind == device_kind::cuda) return "f0a9d2e9fce92995";
   return {};
 }
 
