@@ -151,8 +151,9 @@ struct shared_keys {
 /// Work items of a prefill launch: up to `item_rows` rows of the folded axis (query x head of the
 /// group) of one entry and key/value head.
 struct prefill_schedule {
-  static constexpr std::int64_t least_tiles = 4;  ///< register tiles of rows of an item
-  static constexpr int tile_buffers = 2;          ///< tiles of keys: one in use, one being packed
+  static constexpr std::int64_t least_tiles = 4;        ///< register tiles of rows of an item
+  static constexpr std::int64_t most_whole_tiles = 16;  ///< of heads not worth cutting for balance
+  static constexpr int tile_buffers = 2;  ///< tiles of keys: one in use, one being packed
 
   int item_rows = 0;
   std::int64_t tile_rows = 0;  ///< of a register tile
@@ -210,6 +211,10 @@ struct prefill_schedule {
     if (!sizes.packed && rows > 0) {
       // As many blocks as give every thread as many items, unless they get short.
       const std::int64_t all_tiles = ceil_div(rows, mr);
+      // Packing the keys of short heads takes as long as their products: they stay whole where that
+      // gives every thread as many of them.
+      const bool whole = heads % workers == 0 && all_tiles <= most_whole_tiles && all_tiles <= most;
+      if (whole) item_tiles = all_tiles;
       const std::int64_t step = workers / std::gcd(workers, heads);
       const auto even_blocks = [&](std::int64_t tiles_of_block) {
         const std::int64_t blocks = ceil_div(all_tiles, tiles_of_block);

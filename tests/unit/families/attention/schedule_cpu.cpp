@@ -194,6 +194,23 @@ TEST(schedule_cpu, one_thread_shares_the_keys_of_a_head_between_its_items) {
   EXPECT_EQ(many_keys.item_rows, config.block_q);
 }
 
+// 16 query positions of four heads each are five register tiles of AVX-512.
+TEST(schedule_cpu, short_heads_are_cut_only_where_threads_would_idle) {
+  const attention_config config =
+      resolved({.target = backend::cpu_avx512, .head_dim = 128, .block_q = 896, .block_kv = 256});
+  const auto items = [&](std::int64_t kv_heads, std::int64_t q_len, int threads) {
+    const attention_sizes sizes{1, q_len, 8192, 4 * kv_heads, kv_heads, 128, 128};
+    return prefill_schedule::of(config, sizes_of(sizes, false), threads).items(q_len);
+  };
+  EXPECT_EQ(items(2, 16, 2), 2);
+  EXPECT_EQ(items(8, 16, 2), 8);
+  EXPECT_EQ(items(8, 16, 8), 8);
+  EXPECT_EQ(items(2, 56, 2), 2);
+  EXPECT_GT(items(2, 16, 4), 2) << "two of four threads would have nothing";
+  EXPECT_GT(items(3, 16, 2), 3) << "one thread would have two heads, the other one";
+  EXPECT_GT(items(2, 128, 2), 2) << "long enough for several items";
+}
+
 TEST(schedule_cpu, lengths_that_differ_share_no_keys) {
   const attention_config config = resolved({.target = backend::cpu_avx512});
   const attention_sizes sizes{4, 512, 4096, 8, 8, 128, 128};
