@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f27bc32288b04cdd";
-  if (kind == device_kind::cuda) return "8c54a32c1f9ef3f8";
+  if (kind == device_kind::cpu) return "83308e999ffebe22";
+  if (kind == device_kind::cuda) return "4cfb74e331a4e148";
   return {};
 }
 

@@ -97,7 +97,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e8c0cbc4de849a21";
+  if (kind == device_kind::cpu) return "b3de0317d9a51da1";
   if (kind == device_kind::cuda) return "055cbf5933005508";
   return {};
 }

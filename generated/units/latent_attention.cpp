@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "1fa36e5e58fc4bf7";
-  if (kind == device_kind::cuda) return "b5f5fcec36dd3981";
+  if (kind == device_kind::cuda) return "70c1a11c29cb9f81";
   return {};
 }
 

@@ -71,7 +71,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "ed71ae92a5316672";
-  if (kind == device_kind::cuda) return "5f34c496c4f1c4df";
+  if (kind == device_kind::cuda) return "a9dced77d25dfbbf";
   return {};
 }
 
