@@ -105,9 +105,11 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
 output_sample sample(const bound_call& call, const tensor_view* computed, const sample_plan& plan) {
   page_attention_args shown = args_of(call);
   shown.out = computed[number_of("out")];
-  const dense_pages dense(op_of(call), shown, call.options_as<page_attention_options>());
-  return multiplied(sampled_rows(dense.args(), dense.options(), number_of("out"), plan),
-                    call.options_as<page_attention_options>().v_scale.value_or(1.0));
+  const auto& wanted = call.options_as<page_attention_options>();
+  const dense_pages dense(op_of(call), shown, wanted), stored(op_of(call), shown, wanted, true);
+  return multiplied(
+      sampled_rows(dense.args(), stored.args(), dense.options(), number_of("out"), plan),
+      call.options_as<page_attention_options>().v_scale.value_or(1.0));
 }
 
 /// Pages count as the keys and values that they hold for the sequences, inside their windows.

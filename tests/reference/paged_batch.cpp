@@ -215,8 +215,10 @@ output_sample sample(const bound_call& call, const tensor_view* computed, const 
   const std::size_t out = number_of(call, "out");
   batch.out = computed[out];
   const packed_pages packed(batch);
-  return multiplied(sampled_rows(packed.args(), packed.options(), out, plan, packed.hooks()),
-                    batch.v_scale);
+  const packed_pages stored(batch, gathering::keys_and_values, true);
+  return multiplied(
+      sampled_rows(packed.args(), stored.args(), packed.options(), out, plan, packed.hooks()),
+      batch.v_scale);
 }
 
 void count(const bound_call& call, call_work& work) {

@@ -25,10 +25,12 @@ inline std::set<std::int64_t> spread(std::int64_t count, std::int64_t size) {
 }
 
 /// Rows of `args.out`, which is tensor `out` of its signature: the ends of some heads of the first
-/// and last entry, and rows in between. Errors are relative to the row's largest element.
+/// and last entry, and rows in between. Errors are relative to the row's largest element. `stored`:
+/// the same call on the numbers that rows may store of it.
 template <class Hooks = no_hooks>
-output_sample sampled_rows(const flash_attention_args& args, const flash_attention_options& options,
-                           std::size_t out, const sample_plan& plan, Hooks hooks = {}) {
+output_sample sampled_rows(const flash_attention_args& args, const flash_attention_args& stored,
+                           const flash_attention_options& options, std::size_t out,
+                           const sample_plan& plan, Hooks hooks = {}) {
   const flash_extents size = extents_of(args);
   output_sample sample;
   sample.exact.tensor = sample.as_stored.tensor = out;
@@ -39,7 +41,7 @@ output_sample sampled_rows(const flash_attention_args& args, const flash_attenti
     const used_rows rows = rows_of(args, b);
     for (const std::int64_t h : spread(plan.heads, size.q_heads)) {
       const flash_head<exact, Hooks> truth(args, options, b, h, hooks);
-      const flash_head<as_stored, Hooks> peer(args, options, b, h, hooks);
+      const flash_head<as_stored, Hooks> peer(stored, options, b, h, hooks);
       for (const std::int64_t i : spread(plan.rows_per_head, rows.q_length)) {
         add(sample.exact.values, truth.row(i).out);
         add(sample.as_stored.values, peer.row(i).out);
@@ -52,6 +54,11 @@ output_sample sampled_rows(const flash_attention_args& args, const flash_attenti
     }
   }
   return sample;
+}
+template <class Hooks = no_hooks>
+output_sample sampled_rows(const flash_attention_args& args, const flash_attention_options& options,
+                           std::size_t out, const sample_plan& plan, Hooks hooks = {}) {
+  return sampled_rows(args, args, options, out, plan, hooks);
 }
 
 }  // namespace tessera::reference

@@ -88,10 +88,11 @@ std::vector<tensor_view> paged_layer::call_of(const step_operation& of, const st
                                               std::int64_t tokens) const {
   const auto forms = of.found.op->form->tensors;
   std::vector<tensor_view> tensors(forms.size());
-  // Those that the operation has: new tokens are for the one that writes.
+  // Those that the operation takes: new tokens are for the one that writes.
   const auto put = [&](const std::string& name, const tensor_view& tensor) {
     const auto known = std::ranges::find(forms, name, &tensor_form::name);
-    if (known != forms.end()) tensors[static_cast<std::size_t>(known - forms.begin())] = tensor;
+    const auto number = static_cast<std::size_t>(known - forms.begin());
+    if (number < forms.size() && (of.found.op->taken >> number & 1u) != 0) tensors[number] = tensor;
   };
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
     for (const input& given : *inputs) {

@@ -66,7 +66,8 @@ class careful_row {
     for (int i = 0; i < qk_columns; ++i) {
       q_[i] = element(q, i, Traits::head_dim);
       if constexpr (Traits::paged) {
-        q_[i] = divided<typename Traits::element>(q_[i], call_.q_divisor);
+        const float divided_by_scale = divided<typename Traits::element>(q_[i], call_.q_divisor);
+        q_[i] = words::unpack(static_cast<std::uint16_t>(words::pack(divided_by_scale, 0.0f)));
       }
     }
     prim::softmax_state state;
