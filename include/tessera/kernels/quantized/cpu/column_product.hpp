@@ -148,7 +148,7 @@ class column_product {
     const std::int64_t steps =
         std::max<std::int64_t>(1, reader_type::most_groups * weights_.group_size / most_decoded);
     constexpr int most_sums = vec::width == 16 ? 4 : vec::width == 8 ? 2 : 1;
-    constexpr int together = most_sums > Rows ? most_sums / Rows : 1;
+    constexpr int sums_together = most_sums > Rows ? most_sums / Rows : 1;
     typename reader_type::numbers_of_groups numbers[vec::width];
     for (std::int64_t first = 0; first < weights_.columns(); first += most_decoded) {
       const std::int64_t left = weights_.columns() - first;
@@ -163,11 +163,11 @@ class column_product {
       const auto count = static_cast<int>(std::min<std::int64_t>(most_decoded, left));
       const auto skipped = static_cast<int>(step * most_decoded / weights_.group_size);
       reg products[Rows][vec::width];
-      for (int r = 0; r < vec::width; r += together) {
-        std::int64_t rows[together];
-        reg sum[Rows][together];
+      for (int r = 0; r < vec::width; r += sums_together) {
+        std::int64_t rows[sums_together];
+        reg sum[Rows][sums_together];
         TESSERA_UNROLL
-        for (int j = 0; j < together; ++j) {
+        for (int j = 0; j < sums_together; ++j) {
           rows[j] = at.row + std::min(first_row + r + j, at.rows - 1);
           TESSERA_UNROLL
           for (int i = 0; i < Rows; ++i) sum[i][j] = vec::zero();
@@ -184,7 +184,7 @@ class column_product {
         TESSERA_UNROLL
         for (int i = 0; i < Rows; ++i) {
           TESSERA_UNROLL
-          for (int j = 0; j < together; ++j) products[i][r + j] = sum[i][j];
+          for (int j = 0; j < sums_together; ++j) products[i][r + j] = sum[i][j];
         }
       }
       TESSERA_UNROLL
