@@ -278,7 +278,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "82d563bc0df5b61c";
+  if (kind == device_kind::cpu) return "80f8e191b086bab4";
   if (kind == device_kind::cuda) return "16a24f68a769a492";
   return {};
 }

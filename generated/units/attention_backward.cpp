@@ -97,7 +97,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b78eb5b6ada5b2da";
+  if (kind == device_kind::cpu) return "ed6bad6d34f4eb92";
   if (kind == device_kind::cuda) return "8376650938f5c538";
   return {};
 }

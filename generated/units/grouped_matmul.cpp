@@ -66,7 +66,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c779f9a2f2034ac0";
+  if (kind == device_kind::cpu) return "71b6e50dc0579203";
   if (kind == device_kind::cuda) return "b17d58905dd285b3";
   return {};
 }

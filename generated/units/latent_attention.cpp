@@ -65,7 +65,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d8a29760408a6aaa";
+  if (kind == device_kind::cpu) return "19ed5396bc8045f6";
   if (kind == device_kind::cuda) return "764f1611e3353951";
   return {};
 }

@@ -63,7 +63,7 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6c0b394042ab966f";
+  if (kind == device_kind::cpu) return "f6ca5a0a794a2d9f";
   if (kind == device_kind::cuda) return "20331f45ac6ea2cd";
   return {};
 }

@@ -60,7 +60,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6f6701bfb7a8544c";
+  if (kind == device_kind::cpu) return "f8a4d7ac774e8a50";
   if (kind == device_kind::cuda) return "6a98a361a67bff6d";
   return {};
 }

@@ -70,7 +70,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f2f81da370ff109c";
+  if (kind == device_kind::cpu) return "52c195f6115f7f26";
   if (kind == device_kind::cuda) return "c79febf96a5ab151";
   return {};
 }
