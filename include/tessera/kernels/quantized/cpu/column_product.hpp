@@ -103,8 +103,9 @@ class column_product {
         if (paired_) {
           typename reader_type::numbers_of_groups numbers;
           reader.read_numbers(at.row + r, first, count, numbers);
-          reader.read_pairs(at.row + r, first, count, numbers, 0,
-                            [to](int column, reg even, reg odd) {
+          const std::int64_t row[1] = {at.row + r};
+          reader.read_pairs(row, first, count, &numbers, 0, bytes_ahead(first),
+                            [to](int, int column, reg even, reg odd) {
                               vec::store(to + column, even);
                               vec::store(to + column + vec::width, odd);
                             });
@@ -124,6 +125,12 @@ class column_product {
     store(at, sums);
   }
 
+  /// From codes of a step of a row to what is read next of it, or of the row of the next tile.
+  std::int64_t bytes_ahead(std::int64_t first) const {
+    if (first + most_decoded < weights_.columns()) return most_decoded / 2;
+    return 4 * rows_of_tile * weights_.codes.row - first / 2;
+  }
+
   void store(const tile& at, const float* sums) const {
     for (int m = 0; m < at.batch; ++m) {
       prim::store_row<Isa>(out_, (at.batch_row + m) * out_.row + at.row, at.rows,
@@ -132,13 +139,16 @@ class column_product {
   }
 
   /// The sums of a few rows of the batch and as many rows of weights as a register has floats,
-  /// which are multiplied as they are decoded: the terms of add_dot_products in the same order.
+  /// which are multiplied as they are decoded: the terms of add_dot_products in the same order. Few
+  /// rows of the batch go with several of weights: one sum after the other would be waited for.
   template <int Rows>
   void add_fused(const weight_reader<Isa>& reader, const tile& at, int first_row, const float* a,
                  float* sums) const {
     // Numbers of several steps at a time: as many groups as a row of them holds.
     const std::int64_t steps =
         std::max<std::int64_t>(1, reader_type::most_groups * weights_.group_size / most_decoded);
+    constexpr int most_sums = vec::width == 16 ? 4 : vec::width == 8 ? 2 : 1;
+    constexpr int sums_together = most_sums > Rows ? most_sums / Rows : 1;
     typename reader_type::numbers_of_groups numbers[vec::width];
     for (std::int64_t first = 0; first < weights_.columns(); first += most_decoded) {
       const std::int64_t left = weights_.columns() - first;
@@ -153,22 +163,29 @@ class column_product {
       const auto count = static_cast<int>(std::min<std::int64_t>(most_decoded, left));
       const auto skipped = static_cast<int>(step * most_decoded / weights_.group_size);
       reg products[Rows][vec::width];
-      for (int r = 0; r < vec::width; ++r) {
-        const int row = std::min(first_row + r, at.rows - 1);
-        reg sum[Rows];
+      for (int r = 0; r < vec::width; r += sums_together) {
+        std::int64_t rows[sums_together];
+        reg sum[Rows][sums_together];
         TESSERA_UNROLL
-        for (int i = 0; i < Rows; ++i) sum[i] = vec::zero();
-        reader.read_pairs(at.row + row, first, count, numbers[r], skipped,
-                          [&](int column, reg even, reg odd) {
+        for (int j = 0; j < sums_together; ++j) {
+          rows[j] = at.row + std::min(first_row + r + j, at.rows - 1);
+          TESSERA_UNROLL
+          for (int i = 0; i < Rows; ++i) sum[i][j] = vec::zero();
+        }
+        reader.read_pairs(rows, first, count, numbers + r, skipped, bytes_ahead(first),
+                          [&](int j, int column, reg even, reg odd) {
                             TESSERA_UNROLL
                             for (int i = 0; i < Rows; ++i) {
                               const float* const x = a + i * stride_ + first + column;
-                              sum[i] = vec::fma(vec::load(x), even, sum[i]);
-                              sum[i] = vec::fma(vec::load(x + vec::width), odd, sum[i]);
+                              sum[i][j] = vec::fma(vec::load(x), even, sum[i][j]);
+                              sum[i][j] = vec::fma(vec::load(x + vec::width), odd, sum[i][j]);
                             }
                           });
         TESSERA_UNROLL
-        for (int i = 0; i < Rows; ++i) products[i][r] = sum[i];
+        for (int i = 0; i < Rows; ++i) {
+          TESSERA_UNROLL
+          for (int j = 0; j < sums_together; ++j) products[i][r + j] = sum[i][j];
+        }
       }
       TESSERA_UNROLL
       for (int i = 0; i < Rows; ++i) {

@@ -84,41 +84,61 @@ class weight_reader {
     }
   }
 
-  /// The columns of `read`, in paired order: calls visit(column, even, odd) block by block,
-  /// `column` from `first` on. `numbers` from group `skipped` on are those of the columns.
-  template <class Visit>
-  TESSERA_INLINE void read_pairs(std::int64_t row, std::int64_t first, int count,
-                                 const numbers_of_groups& numbers, int skipped,
-                                 const Visit& visit) const {
+  /// The columns of `read`, in paired order, of rows side by side: calls visit(place in `rows`,
+  /// column, even, odd) block by block and there row by row, `column` from `first` on. numbers[i]
+  /// from group `skipped` on are those of the columns of rows[i].
+  ///
+  /// Codes `bytes_ahead` behind those that are read are asked for: rows are read a few lines at a
+  /// time, where no prefetcher follows.
+  template <int Rows, class Visit>
+  TESSERA_INLINE void read_pairs(const std::int64_t (&rows)[Rows], std::int64_t first, int count,
+                                 const numbers_of_groups* numbers, int skipped,
+                                 std::int64_t bytes_ahead, const Visit& visit) const {
     const int group = static_cast<int>(from_.group_size);
     const bool biased = from_.form == affine_weight_form::bias && has_zeros();
-    const auto* const codes =
-        reinterpret_cast<const std::byte*>(static_cast<const std::uint32_t*>(from_.codes.data) +
-                                           row * from_.codes.row) +
-        first / 2;
+    const std::byte* codes[Rows];
+    TESSERA_UNROLL
+    for (int i = 0; i < Rows; ++i) {
+      codes[i] =
+          reinterpret_cast<const std::byte*>(static_cast<const std::uint32_t*>(from_.codes.data) +
+                                             rows[i] * from_.codes.row) +
+          first / 2;
+    }
     const float* const entries = from_.mode == weight_mode::affine ? whole_values.data()
                                  : from_.mode == weight_mode::nf4  ? nf4_values.data()
                                                                    : e2m1_values.data();
-    const float* const scales = numbers.scales + skipped;
-    const float* const zeros = numbers.zeros + skipped;
-    const auto table = [&](int at) {
-      return nibbles::table_of(entries, {scales[at], zeros[at], biased});
+    const auto table = [&](int i, int of) {
+      const numbers_of_groups& own = numbers[i];
+      return nibbles::table_of(entries,
+                               {own.scales[skipped + of], own.zeros[skipped + of], biased});
     };
     reg even, odd;
     if (group < nibbles::block) {
       for (int at = 0; at < count; at += nibbles::block) {
         const int of = at / group;
-        nibbles::look_up(table(of), table(of + 1), codes + at / 2, even, odd);
-        visit(at, even, odd);
+        TESSERA_UNROLL
+        for (int i = 0; i < Rows; ++i) {
+          nibbles::look_up(table(i, of), table(i, of + 1), codes[i] + at / 2, even, odd);
+          visit(i, at, even, odd);
+        }
       }
       return;
     }
     for (int at = 0, of = 0; at < count; ++of) {
-      const auto own = table(of);
+      typename nibbles::table own[Rows];
+      TESSERA_UNROLL
+      for (int i = 0; i < Rows; ++i) own[i] = table(i, of);
       const int end = count - at < group ? count : at + group;
       for (; at < end; at += nibbles::block) {
-        nibbles::look_up(own, codes + at / 2, even, odd);
-        visit(at, even, odd);
+        if (at % codes_of_line == 0) {
+          TESSERA_UNROLL
+          for (int i = 0; i < Rows; ++i) TESSERA_PREFETCH(codes[i] + at / 2 + bytes_ahead);
+        }
+        TESSERA_UNROLL
+        for (int i = 0; i < Rows; ++i) {
+          nibbles::look_up(own[i], codes[i] + at / 2, even, odd);
+          visit(i, at, even, odd);
+        }
       }
     }
   }
@@ -144,6 +164,7 @@ class weight_reader {
   using reg = typename vec::reg;
   using lanes = prim::code_lanes<Isa>;
   using nibbles = prim::nibble_lanes<Isa>;
+  static constexpr int codes_of_line = 128;
   TESSERA_INLINE float power_of(std::uint8_t code) const {
     if (from_.encoding == mx_scale_encoding::int8) {
       return power_of_two(static_cast<std::int8_t>(code));
