@@ -6,9 +6,15 @@ namespace rows {
 struct chunked_scan_cuda_sm80_bf16_forward_chunk_k128 {
   static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::bf16, chunked_scan_pass::forward, chunked_scan_form::chunk, 128};
 };
+struct chunked_scan_cuda_sm80_bf16_forward_chunk_k64 {
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::bf16, chunked_scan_pass::forward, chunked_scan_form::chunk, 64};
+};
 }  // namespace rows
 
 template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k128>(const chunked_scan_kernel_args&, int);
 template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k128>(const chunked_scan_kernel_args&, const launch_context&);
 template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k128>();
+template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k64>(const chunked_scan_kernel_args&, int);
+template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k64>(const chunked_scan_kernel_args&, const launch_context&);
+template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k64>();
 }  // namespace tessera
