@@ -319,32 +319,13 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_backward_f32_dany.cu
   units/cuda_sm80/kv_cache_append.cu
   units/cuda_sm80/kv_cache_copy.cu
-  units/cuda_sm80/chunked_scan_bf16_backward_k1024.cu
-  units/cuda_sm80/chunked_scan_bf16_backward_k128.cu
-  units/cuda_sm80/chunked_scan_bf16_backward_k256.cu
-  units/cuda_sm80/chunked_scan_bf16_backward_k64.cu
-  units/cuda_sm80/chunked_scan_bf16_forward_chunk_k128.cu
-  units/cuda_sm80/chunked_scan_bf16_forward_chunk_k64.cu
-  units/cuda_sm80/chunked_scan_bf16_forward_k1024.cu
-  units/cuda_sm80/chunked_scan_bf16_forward_k128.cu
-  units/cuda_sm80/chunked_scan_bf16_forward_k256.cu
-  units/cuda_sm80/chunked_scan_bf16_forward_k64.cu
-  units/cuda_sm80/chunked_scan_f16_backward_k1024.cu
-  units/cuda_sm80/chunked_scan_f16_backward_k128.cu
-  units/cuda_sm80/chunked_scan_f16_backward_k256.cu
-  units/cuda_sm80/chunked_scan_f16_backward_k64.cu
-  units/cuda_sm80/chunked_scan_f16_forward_k1024.cu
-  units/cuda_sm80/chunked_scan_f16_forward_k128.cu
-  units/cuda_sm80/chunked_scan_f16_forward_k256.cu
-  units/cuda_sm80/chunked_scan_f16_forward_k64.cu
-  units/cuda_sm80/chunked_scan_f32_backward_k1024.cu
-  units/cuda_sm80/chunked_scan_f32_backward_k128.cu
-  units/cuda_sm80/chunked_scan_f32_backward_k256.cu
-  units/cuda_sm80/chunked_scan_f32_backward_k64.cu
-  units/cuda_sm80/chunked_scan_f32_forward_k1024.cu
-  units/cuda_sm80/chunked_scan_f32_forward_k128.cu
-  units/cuda_sm80/chunked_scan_f32_forward_k256.cu
-  units/cuda_sm80/chunked_scan_f32_forward_k64.cu
+  units/cuda_sm80/chunked_scan_bf16_backward.cu
+  units/cuda_sm80/chunked_scan_bf16_forward.cu
+  units/cuda_sm80/chunked_scan_bf16_forward_chunk.cu
+  units/cuda_sm80/chunked_scan_f16_backward.cu
+  units/cuda_sm80/chunked_scan_f16_forward.cu
+  units/cuda_sm80/chunked_scan_f32_backward.cu
+  units/cuda_sm80/chunked_scan_f32_forward.cu
   units/cuda_sm80/delta_rule_bf16_backward_k1024.cu
   units/cuda_sm80/delta_rule_bf16_backward_k128.cu
   units/cuda_sm80/delta_rule_bf16_backward_k256.cu
