@@ -169,8 +169,8 @@ class forward_launch {
   /// Rows of a group of the next run are asked for while this one's go through the tile, those that
   /// tiles share with the first: each token's lie in another page, where nothing else would ask in
   /// time. Answers that wait for memory would keep stores to the tile waiting.
-  void ask_for_rows(const sequence& one, std::int64_t begin, const state_place& place,
-                    bool with_keys) const {
+  TESSERA_INLINE void ask_for_rows(const sequence& one, std::int64_t begin,
+                                   const state_place& place, bool with_keys) const {
     const std::int64_t end = std::min<std::int64_t>(begin + group_tokens<Kernel>, one.length);
     const std::int64_t kv_head = place.head / (args_.heads / args_.kv_heads);
     for (std::int64_t step = begin; step < end; ++step) {

@@ -8,6 +8,7 @@
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/kernels/recurrence/cpu/decay_factor.hpp>
+#include <tessera/prim/cpu/ask_for.hpp>
 #include <tessera/prim/cpu/math.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
@@ -51,12 +52,10 @@ void load_part(const chunked_scan_rows& rows, std::int64_t place, std::int64_t c
   }
 }
 
-/// Asks for part of a row ahead of its use: to the second-level cache, a tile fills most of the
-/// first.
-inline void ask_for(const chunked_scan_rows& rows, std::int64_t place, std::int64_t count) {
+/// Asks for part of a row ahead of its use.
+TESSERA_INLINE void ask_for(const chunked_scan_rows& rows, std::int64_t place, std::int64_t count) {
   const auto size = static_cast<std::int64_t>(size_of(rows.type));
-  const auto* const bytes = static_cast<const std::byte*>(rows.data) + place * size;
-  for (std::int64_t at = 0; at < count * size; at += 64) TESSERA_PREFETCH_L2(bytes + at);
+  prim::ask_for(static_cast<const std::byte*>(rows.data) + place * size, count * size);
 }
 
 /// One number of a tensor of numbers per token and head.

@@ -2,6 +2,7 @@
 // it, and to those of what the step took of its token. Two passes over a tile of both.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
@@ -18,13 +19,19 @@ struct step_values {
   float* held = nullptr;
 };
 
+/// Products of two rows, added up over their registers.
 template <class Isa, int Registers>
-TESSERA_INLINE float dot(const tile_row<Isa, Registers>& a, const tile_row<Isa, Registers>& b) {
+TESSERA_INLINE typename prim::simd<Isa>::reg products(const tile_row<Isa, Registers>& a,
+                                                      const tile_row<Isa, Registers>& b) {
   using vec = prim::simd<Isa>;
   auto sum = vec::mul(a.part[0], b.part[0]);
   TESSERA_UNROLL
   for (int r = 1; r < Registers; ++r) sum = vec::fma(a.part[r], b.part[r], sum);
-  return vec::sum(sum);
+  return sum;
+}
+template <class Isa, int Registers>
+TESSERA_INLINE float dot(const tile_row<Isa, Registers>& a, const tile_row<Isa, Registers>& b) {
+  return prim::simd<Isa>::sum(products<Isa, Registers>(a, b));
 }
 
 /// The step again, from one state to the next, keeping what the way back needs.
@@ -51,7 +58,8 @@ TESSERA_INLINE void step_again(const float* before, const token_rows& token, std
 }
 
 /// `gradient` is that of the state, `d_answer` that of the query's answer, `d_values` becomes that
-/// of the values. Adds to the rows of `d_token`; the decay's are by the factor, and `read` and
+/// of the values. Sums over the columns of a register of channels are folded together. Adds to the
+/// rows of `d_token`; the decay's are by the factor, and `read` and
 /// `key` are apart. Returns the gradient of beta.
 template <class Isa, int Registers, bool LowRank>
 TESSERA_INLINE float step_back(const float* before, const token_rows& token, std::int64_t channels,
@@ -80,21 +88,43 @@ TESSERA_INLINE float step_back(const float* before, const token_rows& token, std
   d_written.store(d_values);
   const float answered = dot<Isa, Registers>(written, d_out);
   const float answered_held = LowRank ? dot<Isa, Registers>(held, d_out) : 0.0f;
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const row state = row::load(before + c * row::pitch);
-    row g = row::load(gradient + c * row::pitch);
-    float d_query = token.decay[c] * dot<Isa, Registers>(state, d_out) + token.key[c] * answered;
-    if constexpr (LowRank) {
-      d_query += token.write[c] * answered_held;
-      d_token.write[c] += dot<Isa, Registers>(g, held);
+  using vec = prim::simd<Isa>;
+  for (std::int64_t first = 0; first < channels; first += vec::width) {
+    const auto count = static_cast<int>(std::min<std::int64_t>(vec::width, channels - first));
+    typename vec::reg by_query[vec::width], by_key[vec::width], by_read[vec::width],
+        by_decay[vec::width], by_write[vec::width];
+    for (int i = 0; i < vec::width; ++i) {
+      by_query[i] = by_key[i] = by_read[i] = by_decay[i] = by_write[i] = vec::zero();
     }
-    d_token.query[c] += d_query;
-    d_token.key[c] += dot<Isa, Registers>(g, written);
-    d_token.read[c] += dot<Isa, Registers>(state, d_held);
-    d_token.decay[c] += dot<Isa, Registers>(g, state);
-    g.scale(token.decay[c]);
-    g.add(token.read[c], d_held);
-    g.store(gradient + c * row::pitch);
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t c = first + i;
+      const row state = row::load(before + c * row::pitch);
+      row g = row::load(gradient + c * row::pitch);
+      by_query[i] = products<Isa, Registers>(state, d_out);
+      by_key[i] = products<Isa, Registers>(g, written);
+      by_read[i] = products<Isa, Registers>(state, d_held);
+      by_decay[i] = products<Isa, Registers>(g, state);
+      if constexpr (LowRank) by_write[i] = products<Isa, Registers>(g, held);
+      g.scale(token.decay[c]);
+      g.add(token.read[c], d_held);
+      g.store(gradient + c * row::pitch);
+    }
+    const auto add = [&](float* to, typename vec::reg more) {
+      vec::store(to + first, vec::add(vec::load(to + first), more));
+    };
+    const auto times = [&](const float* row_of, typename vec::reg by) {
+      return vec::mul(vec::load(row_of + first), by);
+    };
+    auto d_query = vec::add(times(token.decay, vec::sums(by_query)),
+                            times(token.key, vec::broadcast(answered)));
+    if constexpr (LowRank) {
+      d_query = vec::add(d_query, times(token.write, vec::broadcast(answered_held)));
+      add(d_token.write, vec::sums(by_write));
+    }
+    add(d_token.query, d_query);
+    add(d_token.key, vec::sums(by_key));
+    add(d_token.read, vec::sums(by_read));
+    add(d_token.decay, vec::sums(by_decay));
   }
   return d_beta;
 }

@@ -17,6 +17,8 @@
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/cpu/decay_factor.hpp>
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cpu/ask_for.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
 
@@ -89,21 +91,14 @@ class token_reader {
 
   /// Asks for the rows of a token ahead of `read`, and for those of its answer: stores that wait
   /// for memory would keep those of the state waiting.
-  void ask_for(std::int64_t token) const {
-    const auto ask = [&](const auto& from, std::int64_t head, std::int64_t count) {
-      if (from.data == nullptr) return;
-      const auto size = static_cast<std::int64_t>(size_of(from.type));
-      const auto* const row =
-          static_cast<const std::byte*>(from.data) + row_of(from, entry_, token, head) * size;
-      for (std::int64_t at = 0; at < count * size; at += 64) TESSERA_PREFETCH_L2(row + at);
-    };
-    ask(args_.q, key_head_, args_.key_dim);
-    ask(args_.k, key_head_, args_.key_dim);
-    ask(args_.v, head_, args_.value_dim);
-    ask(args_.out, head_, args_.value_dim);
-    if (args_.decay_has_channels) ask(args_.decay, head_, args_.key_dim);
-    ask(args_.read, key_head_, args_.key_dim);
-    ask(args_.write, key_head_, args_.key_dim);
+  TESSERA_INLINE void ask_for(std::int64_t token) const {
+    ask_for(args_.q, token, key_head_, args_.key_dim);
+    ask_for(args_.k, token, key_head_, args_.key_dim);
+    ask_for(args_.v, token, head_, args_.value_dim);
+    ask_for(args_.out, token, head_, args_.value_dim);
+    if (args_.decay_has_channels) ask_for(args_.decay, token, head_, args_.key_dim);
+    ask_for(args_.read, token, key_head_, args_.key_dim);
+    ask_for(args_.write, token, key_head_, args_.key_dim);
   }
 
   /// 0 of updates that have none.
@@ -119,6 +114,16 @@ class token_reader {
         static_cast<const element*>(from.data) + row_of(from, entry_, token, key_head_),
         args_.key_dim, to);
     if (args_.activates) activate<isa_type>(to, args_.key_dim);
+  }
+
+  template <class Rows>
+  TESSERA_INLINE void ask_for(const Rows& rows, std::int64_t token, std::int64_t head,
+                              std::int64_t count) const {
+    if (rows.data == nullptr) return;
+    const auto size = static_cast<std::int64_t>(size_of(rows.type));
+    prim::ask_for(
+        static_cast<const std::byte*>(rows.data) + row_of(rows, entry_, token, head) * size,
+        count * size);
   }
 
   void read_low_rank(std::int64_t token, const token_rows& rows) const {
