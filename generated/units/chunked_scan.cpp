@@ -80,7 +80,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "03e28a2a27e09259";
+  if (kind == device_kind::cpu) return "8dbff121e5e77530";
   if (kind == device_kind::cuda) return "c60e29e8f10de222";
   return {};
 }

@@ -86,7 +86,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "69a132e5e118213d";
+  if (kind == device_kind::cpu) return "6f39e9566445bd2b";
   if (kind == device_kind::cuda) return "d57397e8741e2636";
   return {};
 }

@@ -4,29 +4,21 @@
 namespace tessera {
 namespace rows {
 struct chunked_scan_cuda_sm80_f32_backward_step_k1024 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, chunked_scan_pass::backward, chunked_scan_form::step, 1024};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, kernel_pass::backward, chunked_scan_form::step, 1024};
 };
 struct chunked_scan_cuda_sm80_f32_backward_step_k128 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, chunked_scan_pass::backward, chunked_scan_form::step, 128};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, kernel_pass::backward, chunked_scan_form::step, 128};
 };
 struct chunked_scan_cuda_sm80_f32_backward_step_k256 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, chunked_scan_pass::backward, chunked_scan_form::step, 256};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, kernel_pass::backward, chunked_scan_form::step, 256};
 };
 struct chunked_scan_cuda_sm80_f32_backward_step_k64 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, chunked_scan_pass::backward, chunked_scan_form::step, 64};
+  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::f32, kernel_pass::backward, chunked_scan_form::step, 64};
 };
 }  // namespace rows
 
-template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024>(const chunked_scan_kernel_args&, const launch_context&);
-template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024>();
-template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_f32_backward_step_k128>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_f32_backward_step_k128>(const chunked_scan_kernel_args&, const launch_context&);
-template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_f32_backward_step_k128>();
-template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_f32_backward_step_k256>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_f32_backward_step_k256>(const chunked_scan_kernel_args&, const launch_context&);
-template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_f32_backward_step_k256>();
-template std::size_t kernels::chunked_scan::sm80::workspace_bytes<rows::chunked_scan_cuda_sm80_f32_backward_step_k64>(const chunked_scan_kernel_args&, int);
-template status kernels::chunked_scan::sm80::launch<rows::chunked_scan_cuda_sm80_f32_backward_step_k64>(const chunked_scan_kernel_args&, const launch_context&);
-template status kernels::chunked_scan::sm80::prepare<rows::chunked_scan_cuda_sm80_f32_backward_step_k64>();
+template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024>>;
+template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_f32_backward_step_k128>>;
+template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_f32_backward_step_k256>>;
+template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_f32_backward_step_k64>>;
 }  // namespace tessera
