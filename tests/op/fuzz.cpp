@@ -116,7 +116,7 @@ TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
     // Half of the calls name a row, most of these are drawn for it.
     const tested_row row = random.pick(std::span(rows));
     const bool named = row.kind == &kind && random.chance(0.7);
-    const call_wishes wishes{.work = 6e4, .attempts = 200};
+    const call_wishes wishes{.work = 6e4, .attempts = 2000};
     std::unique_ptr<call_data> data;
     if (named && random.chance(0.85)) data = call_for(row, *tested.op, random, wishes);
     if (data == nullptr) {

@@ -137,6 +137,7 @@ constexpr operation_reference reference_named(std::string_view op) {
           .as_stored = &pooled<&evaluated<float>>,
           .fill = &fill,
           .mark_seen = &mark_seen,
+          .row_extent = &key_dim_of_chunks,
           .rounded_numbers = rounded_by_delta_rule,
           .independent = &independent,
           .count = &count};

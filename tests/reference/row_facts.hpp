@@ -28,6 +28,13 @@ inline std::int64_t extent_of_paged_row(const void* config, std::string_view dim
   return head_dim_of_row<attention_config>(config, dim);
 }
 
+/// The same of the delta rule: rows of chunks leave keys of few channels to others, and narrower
+/// ones than theirs to narrower rows.
+inline std::int64_t key_dim_of_chunks(const void* config, std::string_view dim) {
+  const auto& row = *static_cast<const delta_rule_config*>(config);
+  return dim == "K" && goes_by_chunks(row) ? row.key_dim : 0;
+}
+
 /// operation_reference::rounded_numbers. Rows of chunks multiply on the matrix unit, whose operands
 /// are of the tensors' type; those that go token by token are held to the floor of the type.
 template <class Config, int Numbers>

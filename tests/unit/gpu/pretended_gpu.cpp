@@ -87,7 +87,8 @@ constexpr attention_config any_f32 = resolved(
 
 template <std::size_t Bytes>
 instance row_taking(std::string_view name) {
-  return instance_of<&scratch_of<Bytes>, &launch_pretended>("attention", name, any_f32);
+  return instance_of<kernels::entry_functions<&scratch_of<Bytes>, &launch_pretended>>(
+      "attention", name, any_f32);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ std::size_t workspace_of_real_row(const attention_kernel_args& args, int threads
 
 template <auto Launch, auto WorkspaceBytes = &workspace_of_real_row>
 instance planted(std::string_view name, const attention_config& config) {
-  return instance_of<WorkspaceBytes, Launch>("attention", name, config);
+  return instance_of<kernels::entry_functions<WorkspaceBytes, Launch>>("attention", name, config);
 }
 
 struct planted_rows {
