@@ -76,7 +76,7 @@ TEST(general, an_environment_value_that_means_nothing_gives_one_warning) {
   EXPECT_EQ(listed.status, 0);
   EXPECT_EQ(listed.err,
             "tessera: warning: TESSERA_CPU: 'sse9' is not a value it takes, and is ignored; valid "
-            "are generic, avx2, avx512, avx512_bf16, amx_bf16\n");
+            "are generic, avx2, avx512, avx512_vnni, avx512_bf16, amx_bf16\n");
   const std::string run = "run flash_attention --input '" + golden("flash_attention.full") + "'";
   for (const char* wrong : {"TESSERA_EXPLAIN=9", "TESSERA_EXPLAIN=1 TESSERA_CPU=sse9"}) {
     const outcome ended = invoke(run, wrong);
