@@ -155,9 +155,9 @@ constexpr demand_field exact(std::string_view name,
 template <auto... Path>
 constexpr demand_field exact_but(std::int64_t usual, std::string_view name,
                                  std::span<const std::string_view> words = {}) noexcept {
-  demand_field made = field<Path...>(name, key_part::identity, words);
-  made.usual = usual;
-  return made;
+  demand_field identity = field<Path...>(name, key_part::identity, words);
+  identity.usual = usual;
+  return identity;
 }
 template <auto... Path>
 constexpr demand_field bucket(std::string_view name) noexcept {
