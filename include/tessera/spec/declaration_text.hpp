@@ -299,9 +299,11 @@ consteval signature signature_of(signature form) {
   form.default_options = &default_options<options>;
   form.options_bytes = sizeof(options);
   form.demand_of = [](const problem_view& problem, demand& to) {
-    to.set(demand_of(static_cast<typename Problem::op_type>(problem.op->place),
-                     *reinterpret_cast<const args*>(problem.tensors),
-                     *static_cast<const options*>(problem.options), problem.unaligned));
+    to.become([&] {
+      return demand_of(static_cast<typename Problem::op_type>(problem.op->place),
+                       *reinterpret_cast<const args*>(problem.tensors),
+                       *static_cast<const options*>(problem.options), problem.unaligned);
+    });
   };
   return form;
 }
