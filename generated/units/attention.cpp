@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7170839deda3ffcc";
-  if (kind == device_kind::cuda) return "c1d0c3675a00e16b";
+  if (kind == device_kind::cpu) return "0ac86fd80679c85b";
+  if (kind == device_kind::cuda) return "699a774902df1a36";
   return {};
 }
 

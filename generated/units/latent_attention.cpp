@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "872f02c701dad10c";
-  if (kind == device_kind::cuda) return "d911f297a58e3856";
+  if (kind == device_kind::cuda) return "fff60dfd7885f297";
   return {};
 }
 
