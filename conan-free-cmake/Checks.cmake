@@ -62,8 +62,8 @@ if(plain AND library_type STREQUAL "STATIC_LIBRARY")
     tessera_check(no_static_initialisers
       COMMAND ${checks}/symbols.sh $<TARGET_FILE:tessera> --initialisers)
     if(NOT TESSERA_CUDA_ARCHITECTURES)
-      tessera_check(core_size COMMAND ${checks}/core_size.sh $<TARGET_FILE:tessera> 168000 50000
-        attention=108000)
+      tessera_check(core_size COMMAND Python3::Interpreter ${checks}/core_size.py
+        $<TARGET_FILE:tessera> 169000 50000 attention=108000)
     endif()
   endif()
 endif()

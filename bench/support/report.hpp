@@ -46,7 +46,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const Run& run : runs) {
       if (run.run_type == Run::RT_Aggregate) continue;
-      line line{run.run_name.function_name, {}, run.error_occurred, {}};
+      case_line line{run.run_name.function_name, {}, run.error_occurred, {}};
       line.note = run.error_occurred ? run.error_message : run.report_label;
       for (const auto& [name, counter] : run.counters) line.values[name] = counter.value;
       any_failed_ = any_failed_ || line.failed;
@@ -59,7 +59,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
   void Finalize() override {
     std::printf("%12s  %8s  %7s  %7s  %s\n", "median us", "GFLOP/s", "GB/s", "ceiling",
                 "case, row");
-    for (const line& line : lines_) print(line);
+    for (const case_line& line : lines_) print(line);
     print_means();
     std::printf("%s\n", ceilings_.c_str());
   }
@@ -67,7 +67,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
   bool any_failed() const noexcept { return any_failed_; }
 
  private:
-  struct line {
+  struct case_line {
     std::string name;
     std::string note;  ///< the row, or what went wrong
     bool failed = false;
@@ -89,7 +89,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
     return buffer;
   }
 
-  static void print(const line& line) {
+  static void print(const case_line& line) {
     std::printf("%s  %s  %s  %s  %s\n", text(line.at("median_us"), 12, 3).c_str(),
                 text(line.at("GFLOP/s"), 8, 1).c_str(), text(line.at("GB/s"), 7, 1).c_str(),
                 text(line.at("of_ceiling") * 100, 6, 1, "%").c_str(), line.name.c_str());
@@ -98,7 +98,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
   }
 
   /// What there is to say beyond the row: ratios, the goal, rounds that do not count.
-  static std::string remarks(const line& line) {
+  static std::string remarks(const case_line& line) {
     std::string all;
     const auto add = [&](const std::string& remark) { all += "; " + remark; };
     if (line.at("time_to_beside") > 0) {
@@ -124,7 +124,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
       int count = 0, held = 0, reached = 0;
     };
     std::map<std::string, mean> groups;
-    for (const line& line : lines_) {
+    for (const case_line& line : lines_) {
       if (line.at("of_ceiling") <= 0) continue;
       mean& group = groups[line.name.substr(0, line.name.find('/'))];
       group.sum += std::log(line.at("of_ceiling"));
@@ -142,7 +142,7 @@ class table_reporter : public benchmark::BenchmarkReporter {
   }
 
   std::string ceilings_;
-  std::vector<line> lines_;
+  std::vector<case_line> lines_;
   bool any_failed_ = false;
 };
 

@@ -80,8 +80,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8dbff121e5e77530";
-  if (kind == device_kind::cuda) return "c60e29e8f10de222";
+  if (kind == device_kind::cpu) return "b2b9519b28d07306";
+  if (kind == device_kind::cuda) return "38e60b16c1fbbdbc";
   return {};
 }
 

@@ -86,8 +86,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6f39e9566445bd2b";
-  if (kind == device_kind::cuda) return "d57397e8741e2636";
+  if (kind == device_kind::cpu) return "c847d7896ab1fff5";
+  if (kind == device_kind::cuda) return "4774b4201368030e";
   return {};
 }
 

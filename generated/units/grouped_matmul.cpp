@@ -66,8 +66,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "75623e8d3a942317";
-  if (kind == device_kind::cuda) return "84c745b6c8f4d6b2";
+  if (kind == device_kind::cpu) return "a8a831ff1b7b0a07";
+  if (kind == device_kind::cuda) return "00906cf63483d240";
   return {};
 }
 

@@ -65,8 +65,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8ff48f0202762c62";
-  if (kind == device_kind::cuda) return "78da0f4e68c89534";
+  if (kind == device_kind::cpu) return "872f02c701dad10c";
+  if (kind == device_kind::cuda) return "fff60dfd7885f297";
   return {};
 }
 

@@ -61,7 +61,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "76f02d86e1199b57";
-  if (kind == device_kind::cuda) return "bc6e55a4d7436758";
+  if (kind == device_kind::cuda) return "d3eb1863042bb882";
   return {};
 }
 

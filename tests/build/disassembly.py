@@ -24,8 +24,6 @@ PER_SPILL = 32  # packed multiply-adds that pay for a vector operand on the stac
 # Faults of GCC 12 that are still to be mended: the row, and the vector operands of its worst tile. No
 # other row and no larger number passes.
 KNOWN = {
-    "attention_cpu_avx512_bf16_bf16_d64_decode_paged_soft_cap_16x128": 8,
-    "attention_cpu_avx512_bf16_d256_decode_paged_soft_cap_16x128": 4,
     "attention_cpu_avx512_f32_d128_decode_16x128": 1,
     "attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128": 1,
     "attention_cpu_avx512_f32_d256_decode_16x128": 1,

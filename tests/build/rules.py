@@ -77,6 +77,7 @@ FAMILIES = [
         },
         "in_table": {
             "table_rows_take_every_mask": ".mask = mask_mode::causal",
+            "byte_products_add_nothing": ".target = backend::cpu_avx512_vnni",
         },
         "sorted": (".head_dim = 128", ".head_dim = 64"),
     },

@@ -29,7 +29,7 @@ class device_data {
  public:
   explicit device_data(const support::flash_case& example, device_id device = first_device)
       : host_(example),
-        image_(attention_table::tensors, tensors_of(host_.args())),
+        image_(attention_table::form.tensors, tensors_of(host_.args())),
         device_(device),
         args_(image_.args<flash_attention_args>(device)) {}
 

@@ -73,7 +73,7 @@ void expect_right(const support::flash_case& example, const Logits& logits, cons
   const stream stream;
   carried_mask carried;
   const flash_hooks hooks(logits, carried.of(mask));
-  device_image image(attention_table::tensors, tensors_of(data.args()));
+  device_image image(attention_table::form.tensors, tensors_of(data.args()));
   image.send(stream.handle());
   const status done = launch<Row>(image.args<flash_attention_args>(first_device), data.options(),
                                   cuda{.stream = stream.handle()}, hooks);

@@ -61,7 +61,7 @@ void run(functor_call& call, const learned_bias& logits, const learned_mask& mas
   const stream stream;
   call.data().reset();
   const attention_backward_args left = call.args_beside_functors();
-  device_image image(attention_backward_table::tensors, tensors_of(left));
+  device_image image(attention_backward_table::form.tensors, tensors_of(left));
   image.send(stream.handle());
   const status done =
       launch<Row>(image.args<attention_backward_args>(first_device), call.options_beside_functors(),

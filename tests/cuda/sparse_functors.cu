@@ -89,8 +89,8 @@ std::vector<float> results_of(Call& call, const block_mask* blocks, const Mask& 
     EXPECT_TRUE(blocks->apply_to(args, options));
     EXPECT_TRUE(blocks->apply_to(backward, options));
   }
-  run<Row>(blocksparse_table::tensors, args, options, mask);
-  run<typename Row::backward>(blocksparse_table::backward_tensors, backward, options, mask);
+  run<Row>(blocksparse_table::form.tensors, args, options, mask);
+  run<typename Row::backward>(blocksparse_table::backward_form.tensors, backward, options, mask);
   return call.results();
 }
 

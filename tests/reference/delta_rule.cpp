@@ -22,7 +22,7 @@ using args = delta_rule_args;
 using options = delta_rule_options;
 
 constexpr std::size_t tensor(std::string_view name) {
-  const auto& forms = delta_rule_table::tensors;
+  const auto forms = delta_rule_table::form.tensors;
   for (std::size_t i = 0; i < forms.size(); ++i) {
     if (forms[i].name == name) return i;
   }

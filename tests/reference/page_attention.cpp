@@ -29,8 +29,8 @@ page_op op_of(const bound_call& call) {
 }
 
 consteval std::size_t number_of(std::string_view name) {
-  return static_cast<std::size_t>(declared::index_of(
-      std::span<const tensor_form>(paged_table::tensors), name, &tensor_form::name));
+  return static_cast<std::size_t>(
+      declared::index_of(paged_table::form.tensors, name, &tensor_form::name));
 }
 
 template <class Precision>

@@ -26,8 +26,8 @@ const ragged_decode_args& args_of(const bound_call& call) {
 }
 
 consteval std::size_t number_of(std::string_view name) {
-  return static_cast<std::size_t>(declared::index_of(
-      std::span<const tensor_form>(ragged_decode_table::tensors), name, &tensor_form::name));
+  return static_cast<std::size_t>(
+      declared::index_of(ragged_decode_table::form.tensors, name, &tensor_form::name));
 }
 
 std::int64_t entry_of(const tensor_view& numbers, std::int64_t entry) {

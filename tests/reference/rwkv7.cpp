@@ -22,7 +22,7 @@ namespace tessera::reference {
 namespace {
 
 constexpr std::size_t tensor(std::string_view name) {
-  const auto& forms = rwkv7_table::tensors;
+  const auto forms = rwkv7_table::form.tensors;
   for (std::size_t i = 0; i < forms.size(); ++i) {
     if (forms[i].name == name) return i;
   }
@@ -179,7 +179,7 @@ class rwkv7_evaluation {
   const rwkv7_args& args_;
   const rwkv7_options& options_;
   bool is_multiplicative_, is_backward_;
-  std::array<delta_tensor, rwkv7_table::tensors.size()> tensors_;
+  std::array<delta_tensor, rwkv7_table::form.tensors.size()> tensors_;
 };
 
 template <class Number>

@@ -21,8 +21,8 @@
 // the lengths and keys that nobody sees have gradient 0; NaN and infinity there reach no gradient.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -48,23 +48,6 @@ status attention_backward(const attention_backward_args& args,
 status scaled_dot_product_attention_backward(const attention_backward_args& args,
                                              const flash_attention_options& options = {},
                                              const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void flash_attention_backward_or_throw(const attention_backward_args& args,
-                                              const flash_attention_options& options = {},
-                                              const context& context = {}) {
-  throw_if_failed(flash_attention_backward(args, options, context));
-}
-inline void attention_backward_or_throw(const attention_backward_args& args,
-                                        const flash_attention_options& options = {},
-                                        const context& context = {}) {
-  throw_if_failed(attention_backward(args, options, context));
-}
-inline void scaled_dot_product_attention_backward_or_throw(
-    const attention_backward_args& args, const flash_attention_options& options = {},
-    const context& context = {}) {
-  throw_if_failed(scaled_dot_product_attention_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp.
 using attention_backward_plan = basic_plan<attention_backward_problem>;

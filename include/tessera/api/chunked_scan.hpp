@@ -24,8 +24,8 @@
 // States and sums are float, whatever the operands' type; out is rounded once.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -68,43 +68,6 @@ status lightning_attn_backward(const recurrent_args& args, const recurrent_optio
                                const context& context = {});
 status rwkv6_backward(const rwkv6_args& args, const rwkv6_options& options = {},
                       const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void recurrent_or_throw(const recurrent_args& args, const recurrent_options& options = {},
-                               const context& context = {}) {
-  throw_if_failed(recurrent(args, options, context));
-}
-inline void gla_or_throw(const recurrent_args& args, const recurrent_options& options = {},
-                         const context& context = {}) {
-  throw_if_failed(gla(args, options, context));
-}
-inline void lightning_attn_or_throw(const recurrent_args& args,
-                                    const recurrent_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(lightning_attn(args, options, context));
-}
-inline void rwkv6_or_throw(const rwkv6_args& args, const rwkv6_options& options = {},
-                           const context& context = {}) {
-  throw_if_failed(rwkv6(args, options, context));
-}
-inline void recurrent_backward_or_throw(const recurrent_args& args,
-                                        const recurrent_options& options = {},
-                                        const context& context = {}) {
-  throw_if_failed(recurrent_backward(args, options, context));
-}
-inline void gla_backward_or_throw(const recurrent_args& args, const recurrent_options& options = {},
-                                  const context& context = {}) {
-  throw_if_failed(gla_backward(args, options, context));
-}
-inline void lightning_attn_backward_or_throw(const recurrent_args& args,
-                                             const recurrent_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(lightning_attn_backward(args, options, context));
-}
-inline void rwkv6_backward_or_throw(const rwkv6_args& args, const rwkv6_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(rwkv6_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using recurrent_plan = basic_plan<recurrent_problem>;

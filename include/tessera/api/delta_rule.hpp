@@ -25,8 +25,8 @@
 // the number of threads nor on the rest of the batch.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -57,28 +57,6 @@ status gated_delta_rule_backward(const delta_rule_args& args,
 status kernel_delta_attention_backward(const delta_rule_args& args,
                                        const delta_rule_options& options = {},
                                        const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void gated_delta_rule_or_throw(const delta_rule_args& args,
-                                      const delta_rule_options& options = {},
-                                      const context& context = {}) {
-  throw_if_failed(gated_delta_rule(args, options, context));
-}
-inline void kernel_delta_attention_or_throw(const delta_rule_args& args,
-                                            const delta_rule_options& options = {},
-                                            const context& context = {}) {
-  throw_if_failed(kernel_delta_attention(args, options, context));
-}
-inline void gated_delta_rule_backward_or_throw(const delta_rule_args& args,
-                                               const delta_rule_options& options = {},
-                                               const context& context = {}) {
-  throw_if_failed(gated_delta_rule_backward(args, options, context));
-}
-inline void kernel_delta_attention_backward_or_throw(const delta_rule_args& args,
-                                                     const delta_rule_options& options = {},
-                                                     const context& context = {}) {
-  throw_if_failed(kernel_delta_attention_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp.
 using delta_rule_plan = basic_plan<delta_rule_problem>;

@@ -24,8 +24,8 @@
 //
 // Every function checks its arguments completely before it writes anything: a refusal leaves all
 // outputs as they were, and says in one sentence which tensor or option is wrong. Functions may be
-// called from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// called from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -56,22 +56,5 @@ status attention(const flash_attention_args& args, const flash_attention_options
 status scaled_dot_product_attention(const flash_attention_args& args,
                                     const flash_attention_options& options = {},
                                     const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void flash_attention_or_throw(const flash_attention_args& args,
-                                     const flash_attention_options& options = {},
-                                     const context& context = {}) {
-  throw_if_failed(flash_attention(args, options, context));
-}
-inline void attention_or_throw(const flash_attention_args& args,
-                               const flash_attention_options& options = {},
-                               const context& context = {}) {
-  throw_if_failed(attention(args, options, context));
-}
-inline void scaled_dot_product_attention_or_throw(const flash_attention_args& args,
-                                                  const flash_attention_options& options = {},
-                                                  const context& context = {}) {
-  throw_if_failed(scaled_dot_product_attention(args, options, context));
-}
 
 }  // namespace tessera

@@ -29,13 +29,6 @@ namespace tessera {
 status fp8_attention(const fp8_attention_args& args, const fp8_attention_options& options = {},
                      const context& context = {});
 
-/// The same; a refusal is thrown as tessera::error.
-inline void fp8_attention_or_throw(const fp8_attention_args& args,
-                                   const fp8_attention_options& options = {},
-                                   const context& context = {}) {
-  throw_if_failed(fp8_attention(args, options, context));
-}
-
 /// Lengths are free; their sizes are planned.
 using fp8_attention_plan = basic_plan<fp8_problem>;
 

@@ -37,8 +37,8 @@
 // a row depend on neither its place, the other rows nor the number of threads.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -70,29 +70,6 @@ status matmul(const grouped_matmul_args& args, const grouped_matmul_options& opt
 /// d_lhs and, as far as they are given, the other gradients, likewise.
 status matmul_backward(const grouped_matmul_args& args, const grouped_matmul_options& options = {},
                        const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void grouped_matmul_or_throw(const grouped_matmul_args& args,
-                                    const grouped_matmul_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(grouped_matmul(args, options, context));
-}
-inline void grouped_matmul_backward_or_throw(const grouped_matmul_args& args,
-                                             const grouped_matmul_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(grouped_matmul_backward(args, options, context));
-}
-
-inline void matmul_or_throw(const grouped_matmul_args& args,
-                            const grouped_matmul_options& options = {},
-                            const context& context = {}) {
-  throw_if_failed(matmul(args, options, context));
-}
-inline void matmul_backward_or_throw(const grouped_matmul_args& args,
-                                     const grouped_matmul_options& options = {},
-                                     const context& context = {}) {
-  throw_if_failed(matmul_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes and sizes of groups
 /// of their own.

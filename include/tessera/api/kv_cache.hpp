@@ -27,8 +27,8 @@
 // kernel, which writes no token that has no place.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -51,17 +51,6 @@ status kv_cache_append(const kv_cache_args& args, const kv_cache_options& option
 /// twice, or a target and a source.
 status kv_cache_copy(const kv_cache_args& args, const kv_cache_options& options = {},
                      const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void kv_cache_append_or_throw(const kv_cache_args& args,
-                                     const kv_cache_options& options = {},
-                                     const context& context = {}) {
-  throw_if_failed(kv_cache_append(args, options, context));
-}
-inline void kv_cache_copy_or_throw(const kv_cache_args& args, const kv_cache_options& options = {},
-                                   const context& context = {}) {
-  throw_if_failed(kv_cache_copy(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using kv_cache_plan = basic_plan<kv_cache_problem>;

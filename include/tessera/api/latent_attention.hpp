@@ -34,8 +34,8 @@
 // whose value has elements that are not finite are NaN.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -74,38 +74,6 @@ status deepseek_attn(const deepseek_attn_args& args, const deepseek_attn_options
 status deepseek_attn_backward(const deepseek_attn_args& args,
                               const deepseek_attn_options& options = {},
                               const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void flash_mla_or_throw(const flash_mla_args& args, const flash_mla_options& options = {},
-                               const context& context = {}) {
-  throw_if_failed(flash_mla(args, options, context));
-}
-
-inline void flash_mla_backward_or_throw(const flash_mla_args& args,
-                                        const flash_mla_options& options = {},
-                                        const context& context = {}) {
-  throw_if_failed(flash_mla_backward(args, options, context));
-}
-inline void flash_mla_decode_or_throw(const flash_mla_decode_args& args,
-                                      const flash_mla_decode_options& options,
-                                      const context& context = {}) {
-  throw_if_failed(flash_mla_decode(args, options, context));
-}
-inline void multi_latent_ragged_page_attention_or_throw(const latent_ragged_args& args,
-                                                        const latent_ragged_options& options,
-                                                        const context& context = {}) {
-  throw_if_failed(multi_latent_ragged_page_attention(args, options, context));
-}
-inline void deepseek_attn_or_throw(const deepseek_attn_args& args,
-                                   const deepseek_attn_options& options = {},
-                                   const context& context = {}) {
-  throw_if_failed(deepseek_attn(args, options, context));
-}
-inline void deepseek_attn_backward_or_throw(const deepseek_attn_args& args,
-                                            const deepseek_attn_options& options = {},
-                                            const context& context = {}) {
-  throw_if_failed(deepseek_attn_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using flash_mla_plan = basic_plan<flash_mla_problem>;

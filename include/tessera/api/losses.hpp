@@ -31,8 +31,8 @@
 // have the same bits for any number of threads.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -81,38 +81,6 @@ status fused_linear_cross_entropy(const linear_cross_entropy_args& args,
 status fused_linear_cross_entropy_backward(const linear_cross_entropy_args& args,
                                            const linear_cross_entropy_options& options = {},
                                            const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void fused_cross_entropy_or_throw(const cross_entropy_args& args,
-                                         const cross_entropy_options& options = {},
-                                         const context& context = {}) {
-  throw_if_failed(fused_cross_entropy(args, options, context));
-}
-inline void fused_cross_entropy_backward_or_throw(const cross_entropy_args& args,
-                                                  const cross_entropy_options& options = {},
-                                                  const context& context = {}) {
-  throw_if_failed(fused_cross_entropy_backward(args, options, context));
-}
-inline void fused_kl_divergence_or_throw(const kl_divergence_args& args,
-                                         const kl_divergence_options& options = {},
-                                         const context& context = {}) {
-  throw_if_failed(fused_kl_divergence(args, options, context));
-}
-inline void fused_kl_divergence_backward_or_throw(const kl_divergence_args& args,
-                                                  const kl_divergence_options& options = {},
-                                                  const context& context = {}) {
-  throw_if_failed(fused_kl_divergence_backward(args, options, context));
-}
-inline void fused_linear_cross_entropy_or_throw(const linear_cross_entropy_args& args,
-                                                const linear_cross_entropy_options& options = {},
-                                                const context& context = {}) {
-  throw_if_failed(fused_linear_cross_entropy(args, options, context));
-}
-inline void fused_linear_cross_entropy_backward_or_throw(
-    const linear_cross_entropy_args& args, const linear_cross_entropy_options& options = {},
-    const context& context = {}) {
-  throw_if_failed(fused_linear_cross_entropy_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using cross_entropy_plan = basic_plan<cross_entropy_problem>;

@@ -19,8 +19,8 @@
 // differentiated.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -50,28 +50,6 @@ status mean_pooling_backward(const mean_pooling_args& args,
 status mean_pooling_chunks_backward(const mean_pooling_args& args,
                                     const mean_pooling_options& options = {},
                                     const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void mean_pooling_or_throw(const mean_pooling_args& args,
-                                  const mean_pooling_options& options = {},
-                                  const context& context = {}) {
-  throw_if_failed(mean_pooling(args, options, context));
-}
-inline void mean_pooling_chunks_or_throw(const mean_pooling_args& args,
-                                         const mean_pooling_options& options = {},
-                                         const context& context = {}) {
-  throw_if_failed(mean_pooling_chunks(args, options, context));
-}
-inline void mean_pooling_backward_or_throw(const mean_pooling_args& args,
-                                           const mean_pooling_options& options = {},
-                                           const context& context = {}) {
-  throw_if_failed(mean_pooling_backward(args, options, context));
-}
-inline void mean_pooling_chunks_backward_or_throw(const mean_pooling_args& args,
-                                                  const mean_pooling_options& options = {},
-                                                  const context& context = {}) {
-  throw_if_failed(mean_pooling_chunks_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes; the number of means
 /// of packed chunks follows from the offsets of each run.

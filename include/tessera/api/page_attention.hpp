@@ -52,23 +52,6 @@ status prefill_page_attention(const page_attention_args& args,
                               const page_attention_options& options = {},
                               const context& context = {});
 
-/// The same; a refusal is thrown as tessera::error.
-inline void page_attention_or_throw(const page_attention_args& args,
-                                    const page_attention_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(page_attention(args, options, context));
-}
-inline void decode_attention_or_throw(const page_attention_args& args,
-                                      const page_attention_options& options = {},
-                                      const context& context = {}) {
-  throw_if_failed(decode_attention(args, options, context));
-}
-inline void prefill_page_attention_or_throw(const page_attention_args& args,
-                                            const page_attention_options& options = {},
-                                            const context& context = {}) {
-  throw_if_failed(prefill_page_attention(args, options, context));
-}
-
 /// Pages, their numbers and lengths are free; their counts are planned.
 using page_attention_plan = basic_plan<page_problem>;
 

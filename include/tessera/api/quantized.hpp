@@ -27,8 +27,8 @@
 // 0 (nv) become zeros.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -64,32 +64,6 @@ status quantized_matmul(const quantized_matmul_args& args, const quantized_optio
 status quantized_matmul_backward(const quantized_matmul_args& args,
                                  const quantized_options& options = {},
                                  const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void quantize_or_throw(const weight_args& args, const quantized_options& options = {},
-                              const context& context = {}) {
-  throw_if_failed(quantize(args, options, context));
-}
-inline void dequantize_or_throw(const weight_args& args, const quantized_options& options = {},
-                                const context& context = {}) {
-  throw_if_failed(dequantize(args, options, context));
-}
-
-inline void prepack_quantized_weights_or_throw(const weight_args& args,
-                                               const quantized_options& options = {},
-                                               const context& context = {}) {
-  throw_if_failed(prepack_quantized_weights(args, options, context));
-}
-inline void quantized_matmul_or_throw(const quantized_matmul_args& args,
-                                      const quantized_options& options = {},
-                                      const context& context = {}) {
-  throw_if_failed(quantized_matmul(args, options, context));
-}
-inline void quantized_matmul_backward_or_throw(const quantized_matmul_args& args,
-                                               const quantized_options& options = {},
-                                               const context& context = {}) {
-  throw_if_failed(quantized_matmul_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using weight_plan = basic_plan<weight_problem>;

@@ -35,13 +35,6 @@ status ragged_decode_attention(const ragged_decode_args& args,
                                const ragged_decode_options& options = {},
                                const context& context = {});
 
-/// The same; a refusal is thrown as tessera::error.
-inline void ragged_decode_attention_or_throw(const ragged_decode_args& args,
-                                             const ragged_decode_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(ragged_decode_attention(args, options, context));
-}
-
 /// Keys and ranges are free; their sizes are planned.
 using ragged_decode_plan = basic_plan<ragged_decode_problem>;
 

@@ -58,28 +58,6 @@ status ragged_gated_delta_rule_v2_backward(const ragged_delta_rule_v2_args& args
                                            const ragged_delta_rule_v2_options& options = {},
                                            const context& context = {});
 
-/// The same operations; a refusal is thrown as tessera::error.
-inline void ragged_gated_delta_rule_or_throw(const ragged_delta_rule_args& args,
-                                             const delta_rule_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(ragged_gated_delta_rule(args, options, context));
-}
-inline void ragged_gated_delta_rule_v2_or_throw(const ragged_delta_rule_v2_args& args,
-                                                const ragged_delta_rule_v2_options& options = {},
-                                                const context& context = {}) {
-  throw_if_failed(ragged_gated_delta_rule_v2(args, options, context));
-}
-inline void ragged_gated_delta_rule_backward_or_throw(const ragged_delta_rule_args& args,
-                                                      const delta_rule_options& options = {},
-                                                      const context& context = {}) {
-  throw_if_failed(ragged_gated_delta_rule_backward(args, options, context));
-}
-inline void ragged_gated_delta_rule_v2_backward_or_throw(
-    const ragged_delta_rule_v2_args& args, const ragged_delta_rule_v2_options& options = {},
-    const context& context = {}) {
-  throw_if_failed(ragged_gated_delta_rule_v2_backward(args, options, context));
-}
-
 /// Choose once, run many times; see api/plan.hpp.
 using ragged_delta_rule_plan = basic_plan<ragged_delta_rule_problem>;
 using ragged_delta_rule_v2_plan = basic_plan<ragged_delta_rule_v2_problem>;

@@ -37,18 +37,6 @@ status ragged_page_attention_v3(const ragged_page_args& args,
                                 const ragged_page_options& options = {},
                                 const context& context = {});
 
-/// The same; a refusal is thrown as tessera::error.
-inline void ragged_page_attention_v2_or_throw(const ragged_page_args& args,
-                                              const ragged_page_options& options = {},
-                                              const context& context = {}) {
-  throw_if_failed(ragged_page_attention_v2(args, options, context));
-}
-inline void ragged_page_attention_v3_or_throw(const ragged_page_args& args,
-                                              const ragged_page_options& options = {},
-                                              const context& context = {}) {
-  throw_if_failed(ragged_page_attention_v3(args, options, context));
-}
-
 /// Pages, their numbers, offsets and lengths are free; their counts are planned.
 using ragged_page_plan = basic_plan<ragged_page_problem>;
 

@@ -42,24 +42,6 @@ status rwkv7_backward(const rwkv7_args& args, const rwkv7_options& options = {},
 status rwkv7_mul_backward(const rwkv7_args& args, const rwkv7_options& options = {},
                           const context& context = {});
 
-/// The same operations; a refusal is thrown as tessera::error.
-inline void rwkv7_or_throw(const rwkv7_args& args, const rwkv7_options& options = {},
-                           const context& context = {}) {
-  throw_if_failed(rwkv7(args, options, context));
-}
-inline void rwkv7_mul_or_throw(const rwkv7_args& args, const rwkv7_options& options = {},
-                               const context& context = {}) {
-  throw_if_failed(rwkv7_mul(args, options, context));
-}
-inline void rwkv7_backward_or_throw(const rwkv7_args& args, const rwkv7_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(rwkv7_backward(args, options, context));
-}
-inline void rwkv7_mul_backward_or_throw(const rwkv7_args& args, const rwkv7_options& options = {},
-                                        const context& context = {}) {
-  throw_if_failed(rwkv7_mul_backward(args, options, context));
-}
-
 /// Choose once, run many times; see api/plan.hpp.
 using rwkv7_plan = basic_plan<rwkv7_problem>;
 

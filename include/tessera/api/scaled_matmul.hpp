@@ -38,18 +38,6 @@ status scaled_grouped_matmul(const scaled_matmul_args& args,
 status scaled_matmul(const scaled_matmul_args& args, const scaled_matmul_options& options = {},
                      const context& context = {});
 
-/// The same operations; a refusal is thrown as tessera::error.
-inline void scaled_grouped_matmul_or_throw(const scaled_matmul_args& args,
-                                           const scaled_matmul_options& options = {},
-                                           const context& context = {}) {
-  throw_if_failed(scaled_grouped_matmul(args, options, context));
-}
-inline void scaled_matmul_or_throw(const scaled_matmul_args& args,
-                                   const scaled_matmul_options& options = {},
-                                   const context& context = {}) {
-  throw_if_failed(scaled_matmul(args, options, context));
-}
-
 /// Runs have the planned shapes and sizes of groups of their own.
 using scaled_matmul_plan = basic_plan<scaled_matmul_problem>;
 

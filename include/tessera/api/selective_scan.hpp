@@ -32,8 +32,8 @@
 // threads. A decay's exponent A d counts as 88 where it is more.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -79,37 +79,6 @@ status rwkv4(const rwkv4_args& args, const rwkv4_options& options = {},
 /// each has half of what belongs to their maximum.
 status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options = {},
                       const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void state_space_v1_or_throw(const state_space_args& args,
-                                    const state_space_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(state_space_v1(args, options, context));
-}
-inline void state_space_v2_or_throw(const state_space_args& args,
-                                    const state_space_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(state_space_v2(args, options, context));
-}
-
-inline void state_space_v1_backward_or_throw(const state_space_args& args,
-                                             const state_space_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(state_space_v1_backward(args, options, context));
-}
-inline void state_space_v2_backward_or_throw(const state_space_args& args,
-                                             const state_space_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(state_space_v2_backward(args, options, context));
-}
-inline void rwkv4_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
-                           const context& context = {}) {
-  throw_if_failed(rwkv4(args, options, context));
-}
-inline void rwkv4_backward_or_throw(const rwkv4_args& args, const rwkv4_options& options = {},
-                                    const context& context = {}) {
-  throw_if_failed(rwkv4_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using state_space_plan = basic_plan<state_space_problem>;

@@ -29,8 +29,8 @@
 // Arithmetic is f32; results are rounded once and have the same bits for any number of threads.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown except by the `_or_throw` forms and
-// std::bad_alloc.
+// from any number of threads at once. Nothing is thrown but
+// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>
@@ -66,28 +66,6 @@ status native_sparse_attention(const native_sparse_attention_args& args,
 status native_sparse_attention_backward(const native_sparse_attention_backward_args& args,
                                         const native_sparse_attention_options& options = {},
                                         const context& context = {});
-
-/// The same operations; a refusal is thrown as tessera::error.
-inline void blocksparse_attention_or_throw(const blocksparse_attention_args& args,
-                                           const blocksparse_attention_options& options = {},
-                                           const context& context = {}) {
-  throw_if_failed(blocksparse_attention(args, options, context));
-}
-inline void blocksparse_attention_backward_or_throw(
-    const blocksparse_attention_backward_args& args,
-    const blocksparse_attention_options& options = {}, const context& context = {}) {
-  throw_if_failed(blocksparse_attention_backward(args, options, context));
-}
-inline void native_sparse_attention_or_throw(const native_sparse_attention_args& args,
-                                             const native_sparse_attention_options& options = {},
-                                             const context& context = {}) {
-  throw_if_failed(native_sparse_attention(args, options, context));
-}
-inline void native_sparse_attention_backward_or_throw(
-    const native_sparse_attention_backward_args& args,
-    const native_sparse_attention_options& options = {}, const context& context = {}) {
-  throw_if_failed(native_sparse_attention_backward(args, options, context));
-}
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using blocksparse_plan = basic_plan<blocksparse_problem>;

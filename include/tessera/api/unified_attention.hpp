@@ -54,18 +54,6 @@ status chunked_prefill_paged_decode(const unified_attention_args& args,
                                     const unified_attention_options& options = {},
                                     const context& context = {});
 
-/// The same; a refusal is thrown as tessera::error.
-inline void unified_attention_or_throw(const unified_attention_args& args,
-                                       const unified_attention_options& options = {},
-                                       const context& context = {}) {
-  throw_if_failed(unified_attention(args, options, context));
-}
-inline void chunked_prefill_paged_decode_or_throw(const unified_attention_args& args,
-                                                  const unified_attention_options& options = {},
-                                                  const context& context = {}) {
-  throw_if_failed(chunked_prefill_paged_decode(args, options, context));
-}
-
 /// Pages, their numbers, offsets and lengths are free; their counts are planned.
 using unified_attention_plan = basic_plan<unified_problem>;
 

@@ -3,17 +3,20 @@
 // canonical: one space between `name=value` pairs, in the family's order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/policy.hpp>
+#include <tessera/spec/copy.hpp>
 
 namespace tessera {
 
@@ -25,12 +28,20 @@ class short_text {
   short_text() noexcept {}  // NOLINT: filled up to `size_`
 
   short_text& operator+=(std::string_view more) noexcept {
-    const std::size_t added = more.copy(text_.data() + size_, Capacity - size_);
+    const std::size_t added = std::min(more.size(), Capacity - size_);
+    copy_bytes(reinterpret_cast<std::byte*>(text_.data() + size_), more.data(), added);
     size_ += added;
     complete_ &= added == more.size();
     return *this;
   }
-  short_text& operator+=(char letter) noexcept { return *this += std::string_view(&letter, 1); }
+  short_text& operator+=(char letter) noexcept {
+    if (size_ < Capacity) {
+      text_[size_++] = letter;
+    } else {
+      complete_ = false;
+    }
+    return *this;
+  }
   template <std::integral Number>
   short_text& append(Number value) noexcept {
     std::array<char, 24> digits;  // NOLINT: filled up to `end`

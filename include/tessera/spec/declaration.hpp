@@ -287,11 +287,11 @@ struct multiple_rule {
 
 /// What operations with the same args and options share.
 struct signature {
-  std::span<const tensor_form> tensors;  ///< in the order of the args' members
-  shape_list shapes;
-  std::span<const dim> dims;
-  std::span<const std::string_view> layouts;  ///< "dense", "packed"
-  std::span<const option_form> options;
+  std::span<const tensor_form> tensors{};  ///< in the order of the args' members
+  shape_list shapes{};
+  std::span<const dim> dims{};
+  std::span<const std::string_view> layouts{};  ///< "dense", "packed"
+  std::span<const option_form> options{};
   const void* default_options = nullptr;
   /// What files may say beside the options, and nothing looks at.
   std::span<const std::string_view> remarks{};

@@ -38,6 +38,10 @@ constexpr std::int8_t index_of(std::span<const Entry> entries, std::string_view 
 constexpr std::int8_t dim_named(std::span<const dim> dims, std::string_view symbol) {
   return index_of(dims, symbol, &dim::symbol);
 }
+/// The number of a tensor, by name.
+consteval std::int8_t tensor_named(std::span<const tensor_text> tensors, std::string_view name) {
+  return index_of(tensors, name, &tensor_text::name);
+}
 
 /// The next word of a list; `rest` loses it.
 constexpr std::string_view next_word(std::string_view& rest) noexcept {
@@ -295,11 +299,31 @@ consteval signature signature_of(signature form) {
   form.default_options = &default_options<options>;
   form.options_bytes = sizeof(options);
   form.demand_of = [](const problem_view& problem, demand& to) {
-    to.set(demand_of(static_cast<typename Problem::op_type>(problem.op->place),
-                     *reinterpret_cast<const args*>(problem.tensors),
-                     *static_cast<const options*>(problem.options), problem.unaligned));
+    to.become([&] {
+      return demand_of(static_cast<typename Problem::op_type>(problem.op->place),
+                       *reinterpret_cast<const args*>(problem.tensors),
+                       *static_cast<const options*>(problem.options), problem.unaligned);
+    });
   };
   return form;
+}
+
+/// The shapes that texts of tensors have in so many layouts, and the tensors.
+template <const auto& Texts, const auto& Dims, std::size_t Layouts>
+inline constexpr auto shapes_of = shapes_in<Layouts>(Texts, Dims);
+template <const auto& Texts, const auto& Dims, std::size_t Layouts>
+inline constexpr auto tensors_of = tensors_in(Texts, shapes_of<Texts, Dims, Layouts>, Dims);
+
+/// The same of what is declared as texts. Signatures whose texts differ in their use alone keep the
+/// shapes of one of them, `Shapes`.
+template <class Problem, const auto& Texts, const auto& Dims, const auto& Layouts,
+          const auto& Shapes = Texts>
+consteval signature signature_of(signature form) {
+  form.tensors = tensors_of<Texts, Dims, Layouts.size()>;
+  form.shapes = each_once<shapes_of<Shapes, Dims, Layouts.size()>>;
+  form.dims = Dims;
+  form.layouts = Layouts;
+  return signature_of<Problem>(form);
 }
 
 /// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'

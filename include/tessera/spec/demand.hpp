@@ -8,46 +8,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include <tessera/spec/copy.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/kernel_pass.hpp>
 #include <tessera/spec/names.hpp>
 
 namespace tessera {
 
-/// Calls body(index) for 0, 1, ..., written out.
-template <std::size_t Count, class Body>
-constexpr void for_each_index(const Body& body) noexcept {
-  [&]<std::size_t... At>(std::index_sequence<At...>) {
-    (body(std::integral_constant<std::size_t, At>{}), ...);
-  }
-  (std::make_index_sequence<Count>{});
-}
-
-template <class Struct>
-inline constexpr std::size_t words_in = sizeof(Struct) / sizeof(std::uint64_t);
-
-/// Copies a struct word by word: in code compiled for size a copy is a string instruction, which
-/// takes longer than everything else of a remembered choice.
-template <class Struct>
-void copy_words(void* to, const Struct& from) noexcept {
-  static_assert(std::is_trivially_copyable_v<Struct> &&
-                sizeof(Struct) % sizeof(std::uint64_t) == 0);
-  for_each_index<words_in<Struct>>([&](auto at) {
-    constexpr std::size_t first = decltype(at)::value * sizeof(std::uint64_t);
-    std::memcpy(static_cast<std::byte*>(to) + first,
-                reinterpret_cast<const std::byte*>(&from) + first, sizeof(std::uint64_t));
-  });
-}
-
 /// A demand of any family. `Struct` in the functions is the family's type; it has no padding.
 class demand {
  public:
-  demand() noexcept : words_{} {}
+  demand() noexcept {}  // NOLINT: becomes one before it is read
   template <class Struct>
   requires(!std::is_same_v<Struct, demand>) explicit demand(const Struct& from) noexcept {
     set(from);
@@ -61,6 +38,17 @@ class demand {
         [&](auto at) { words_[words_in<Struct> + at] = 0; });
   }
 
+  /// Becomes what `make()` returns, built in its place: words of a struct that has just been
+  /// written in smaller pieces are slow to read. `make` does not look at the demand.
+  template <class Make>
+  void become(const Make& make) noexcept {
+    using struct_type = decltype(make());
+    check<struct_type>();
+    ::new (static_cast<void*>(words_.data())) struct_type(make());
+    for_each_index<word_count - words_in<struct_type>>(
+        [&](auto at) { words_[words_in<struct_type> + at] = 0; });
+  }
+
   template <class Struct>
   const Struct& as() const noexcept {
     check<Struct>();
@@ -70,15 +58,13 @@ class demand {
   /// Each word times its own odd constant, so that no product waits for another.
   std::uint64_t hash() const noexcept {
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < words_.size(); ++i) sum += words_[i] * factors[i];
+    for_each_index<word_count>([&](auto at) { sum += words_[at] * factors[at]; });
     sum = (sum ^ sum >> 32) * golden;
     return sum ^ sum >> 29;
   }
 
   friend bool operator==(const demand& a, const demand& b) noexcept {
-    std::uint64_t differing = 0;
-    for (std::size_t i = 0; i < a.words_.size(); ++i) differing |= a.words_[i] ^ b.words_[i];
-    return differing == 0;
+    return equal_words(a.words_, b.words_);
   }
 
  private:
@@ -155,9 +141,9 @@ constexpr demand_field exact(std::string_view name,
 template <auto... Path>
 constexpr demand_field exact_but(std::int64_t usual, std::string_view name,
                                  std::span<const std::string_view> words = {}) noexcept {
-  demand_field made = field<Path...>(name, key_part::identity, words);
-  made.usual = usual;
-  return made;
+  demand_field identity = field<Path...>(name, key_part::identity, words);
+  identity.usual = usual;
+  return identity;
 }
 template <auto... Path>
 constexpr demand_field bucket(std::string_view name) noexcept {

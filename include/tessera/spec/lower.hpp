@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <tessera/spec/check.hpp>
+#include <tessera/spec/copy.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/problem.hpp>
@@ -39,6 +40,8 @@ struct size_text {
   std::size_t offset = 0;
   std::size_t int_bytes = 8;
 };
+
+inline constexpr std::size_t max_bindings = 48;  ///< of a lowering
 
 /// The same, read.
 struct binding_form {
@@ -126,6 +129,7 @@ constexpr std::int8_t axis_with(const shape_form& shape, std::array<std::int8_t,
 template <std::size_t Count>
 constexpr std::array<binding_form, Count> bindings_in(const std::array<binding_text, Count>& texts,
                                                       const signature& form) {
+  static_assert(Count <= max_bindings);
   std::array<binding_form, Count> bindings{};
   for (std::size_t i = 0; i < Count; ++i) {
     binding_form& to = bindings[i];
@@ -189,7 +193,7 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
 [[gnu::noinline]] inline void fill_kernel_args(const bound_call& call, const lowering& how,
                                                void* kernel_args) noexcept {
   auto* const to = static_cast<std::byte*>(kernel_args);
-  std::memcpy(to, how.defaults, how.bytes);
+  copy_bytes(to, how.defaults, how.bytes);
   for (const size_form& size : how.sizes) {
     for (const std::int8_t dim : size.dims) {
       if (dim < 0 || call.owners[static_cast<std::size_t>(dim)] < 0) continue;

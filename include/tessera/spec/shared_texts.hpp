@@ -13,11 +13,6 @@ namespace tessera::declared {
 
 using layout_texts = std::array<std::string_view, max_layouts>;
 
-/// The number of a tensor, by name.
-consteval std::int8_t tensor_named(std::span<const tensor_form> tensors, std::string_view name) {
-  return index_of(tensors, name, &tensor_form::name);
-}
-
 /// Tokens of packed sequences: sequence n is tokens [cu_seqlens[n], cu_seqlens[n+1]).
 constexpr tensor_text packed_offsets(const layout_texts& shapes, std::string_view tokens = "T") {
   return {.name = "cu_seqlens",

@@ -65,7 +65,7 @@ class [[nodiscard]] status {
   std::string message_;
 };
 
-/// What the throwing convenience functions throw.
+/// A refusal as an exception: what `throw_if_failed` and `result::value` throw.
 class error : public std::runtime_error {
  public:
   explicit error(const status& failed)
@@ -76,7 +76,7 @@ class error : public std::runtime_error {
   status_code code_;
 };
 
-/// Throws `error` unless `done` is a success.
+/// Throws `error` unless `done` is a success: `throw_if_failed(flash_attention(args))`.
 inline void throw_if_failed(const status& done) {
   if (!done) throw error(done);
 }

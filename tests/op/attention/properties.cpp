@@ -342,12 +342,12 @@ TEST(empty_sizes, are_legal_and_give_zero_and_minus_infinity) {
   }
 }
 
-TEST(throwing_form, throws_what_the_other_form_returns) {
+TEST(throw_if_failed, throws_what_a_call_returns) {
   flash_data data(two_by_two());
   flash_attention_args args = data.args();
   args.k = {};
   try {
-    flash_attention_or_throw(args, data.options());
+    throw_if_failed(flash_attention(args, data.options()));
     FAIL() << "nothing thrown";
   } catch (const error& thrown) {
     EXPECT_EQ(thrown.code(), status_code::invalid_argument);

@@ -52,7 +52,7 @@ struct tokens {
   }
   float loss(const cross_entropy_options& options = {}, const context& where = {}) {
     float value = -1;
-    fused_cross_entropy_or_throw(args(&value), options, where);
+    throw_if_failed(fused_cross_entropy(args(&value), options, where));
     return value;
   }
   std::vector<float> gradient(const cross_entropy_options& options = {}) {
@@ -62,7 +62,7 @@ struct tokens {
     given.loss = {};
     given.d_loss = view(&d_loss, {1});
     given.d_logits = view(d_logits.data(), {count, width});
-    fused_cross_entropy_backward_or_throw(given, options);
+    throw_if_failed(fused_cross_entropy_backward(given, options));
     return d_logits;
   }
   /// The mean in double.
@@ -126,7 +126,7 @@ TEST(fused_cross_entropy, may_leave_gradients_where_the_logits_were) {
   args.loss = {};
   args.d_loss = view(&d_loss, {1});
   args.d_logits = args.logits;
-  fused_cross_entropy_backward_or_throw(args);
+  throw_if_failed(fused_cross_entropy_backward(args));
   EXPECT_EQ(some.logits, apart);
 }
 
@@ -136,12 +136,12 @@ TEST(fused_cross_entropy, of_a_token_does_not_depend_on_the_others) {
   const cross_entropy_options options{.reduction = loss_reduction::none, .z_loss = 0.01};
   cross_entropy_args args = all.args(nullptr);
   args.loss = view(losses.data(), {40});
-  fused_cross_entropy_or_throw(args, options);
+  throw_if_failed(fused_cross_entropy(args, options));
   for (const std::int64_t row : {0, 17, 39}) {
-    fused_cross_entropy_or_throw({.logits = view(all.logits.data() + row * 700, {1, 700}),
-                                  .targets = view(all.targets.data() + row, {1}),
-                                  .loss = view(alone.data(), {1})},
-                                 options);
+    throw_if_failed(fused_cross_entropy({.logits = view(all.logits.data() + row * 700, {1, 700}),
+                                         .targets = view(all.targets.data() + row, {1}),
+                                         .loss = view(alone.data(), {1})},
+                                        options));
     EXPECT_EQ(losses[static_cast<std::size_t>(row)], alone[0]) << row;
   }
 }
@@ -162,10 +162,11 @@ TEST(fused_linear_cross_entropy, is_cross_entropy_of_the_product) {
     }
   }
   float loss = -1;
-  fused_linear_cross_entropy_or_throw({.hidden = view(hidden.data(), {rows, columns}),
-                                       .lm_head_weight = view(weight.data(), {columns, width}),
-                                       .targets = view(product.targets.data(), {rows}),
-                                       .loss = view(&loss, {1})});
+  throw_if_failed(
+      fused_linear_cross_entropy({.hidden = view(hidden.data(), {rows, columns}),
+                                  .lm_head_weight = view(weight.data(), {columns, width}),
+                                  .targets = view(product.targets.data(), {rows}),
+                                  .loss = view(&loss, {1})}));
   EXPECT_NEAR(static_cast<double>(loss), product.exact(), 5e-6 * product.exact());
 }
 
@@ -177,12 +178,12 @@ TEST(fused_kl_divergence, of_equal_logits_is_exactly_nothing) {
     kl_divergence_args args{.student_logits = view(logits.data(), {3, 5000}),
                             .teacher_logits = view(logits.data(), {3, 5000}),
                             .loss = view(&loss, {1})};
-    fused_kl_divergence_or_throw(args, options);
+    throw_if_failed(fused_kl_divergence(args, options));
     EXPECT_EQ(loss, 0.0f);
     args.loss = {};
     args.d_loss = view(&d_loss, {1});
     args.d_student_logits = view(gradient.data(), {3, 5000});
-    fused_kl_divergence_backward_or_throw(args, options);
+    throw_if_failed(fused_kl_divergence_backward(args, options));
     EXPECT_EQ(gradient, std::vector<float>(gradient.size(), 0.0f));
   }
 }
@@ -201,13 +202,13 @@ TEST(fused_kl_divergence, with_its_entropy_is_cross_entropy_of_the_teacher) {
     }
   }
   float divergence = -1, entropy = -1, cross = -1;
-  fused_kl_divergence_or_throw({.student_logits = view(student.logits.data(), {rows, width}),
-                                .teacher_logits = view(teacher.data(), {rows, width}),
-                                .loss = view(&divergence, {1}),
-                                .teacher_entropy = view(&entropy, {1})});
-  fused_cross_entropy_or_throw({.logits = view(student.logits.data(), {rows, width}),
-                                .soft_targets = view(shares.data(), {rows, width}),
-                                .loss = view(&cross, {1})});
+  throw_if_failed(fused_kl_divergence({.student_logits = view(student.logits.data(), {rows, width}),
+                                       .teacher_logits = view(teacher.data(), {rows, width}),
+                                       .loss = view(&divergence, {1}),
+                                       .teacher_entropy = view(&entropy, {1})}));
+  throw_if_failed(fused_cross_entropy({.logits = view(student.logits.data(), {rows, width}),
+                                       .soft_targets = view(shares.data(), {rows, width}),
+                                       .loss = view(&cross, {1})}));
   EXPECT_NEAR(divergence + entropy, cross, 2e-6f * cross);
 }
 

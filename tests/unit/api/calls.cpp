@@ -62,16 +62,16 @@ TEST(Calls, RefusalsLeaveOutputsAlone) {
   EXPECT_EQ(call.out, std::vector<float>(call.out.size(), -7.0f));
 }
 
-TEST(Calls, ThrowingFormsThrowTheSameSentence) {
+TEST(Calls, RefusalsAreThrownWithTheSameSentence) {
   small_call call(4, 4, 2, 16);
-  flash_attention_or_throw(call.args());
-  attention_or_throw(call.args());
-  scaled_dot_product_attention_or_throw(call.args());
+  throw_if_failed(flash_attention(call.args()));
+  throw_if_failed(attention(call.args()));
+  throw_if_failed(scaled_dot_product_attention(call.args()));
   EXPECT_LT(call.error(), tolerance);
   flash_attention_args args = call.args();
   args.v = {};
   try {
-    flash_attention_or_throw(args);
+    throw_if_failed(flash_attention(args));
     FAIL() << "no exception";
   } catch (const error& thrown) {
     EXPECT_EQ(thrown.code(), status_code::invalid_argument);

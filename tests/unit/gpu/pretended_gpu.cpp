@@ -37,7 +37,7 @@ bool pretended_gpus::owns(const void* address) const {
 }
 
 flash_attention_args on_gpu(flash_attention_args args, int ordinal) {
-  for (std::size_t tensor = 0; tensor < attention_table::tensors.size(); ++tensor) {
+  for (std::size_t tensor = 0; tensor < attention_table::form.tensors.size(); ++tensor) {
     tensor_view& view = tensors_of(args)[tensor];
     if (view.present()) view.device = {device_kind::cuda, ordinal};
   }

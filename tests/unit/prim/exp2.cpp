@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/math.hpp>
 
 #include "native.hpp"
@@ -105,6 +106,54 @@ TEST(exp, of_one_float_has_the_bits_of_the_vector_form) {
               vec::first(tessera::prim::exp_of<native_isa>(vec::broadcast(x))));
   }
   EXPECT_EQ(tessera::prim::exp_of<tessera::test::native_isa>(-HUGE_VALF), 0.0f);
+}
+
+TEST(precise_exp, is_within_two_ulps) {
+  double worst = 0.0;
+  float where = 0.0f;
+  sweep(
+      1021, [](auto x) { return tessera::prim::precise_exp_of<tessera::test::native_isa>(x); },
+      [&](float x, float y) {
+        if (x < -100.0f) {
+          ASSERT_EQ(y, 0.0f) << x;
+        }
+        if (!(x >= -87.0f && x <= 88.0f)) return;
+        const double error = ulps(y, std::exp(static_cast<double>(x)));
+        if (error > worst) worst = error, where = x;
+      });
+  EXPECT_LE(worst, 2.0) << "at " << where;
+  EXPECT_TRUE(std::isnan(vec::first(tessera::prim::precise_exp_of<tessera::test::native_isa>(
+      vec::broadcast(std::numeric_limits<float>::quiet_NaN())))));
+}
+
+TEST(softplus, is_within_four_ulps) {
+  double worst = 0.0;
+  float where = 0.0f;
+  sweep(
+      1021, [](auto x) { return tessera::prim::softplus_of<tessera::test::native_isa>(x); },
+      [&](float x, float y) {
+        if (!(x >= -87.0f && x <= 1e30f)) return;
+        const double truth = std::fmax(static_cast<double>(x), 0.0) +
+                             std::log1p(std::exp(-std::fabs(static_cast<double>(x))));
+        const double error = ulps(y, truth);
+        if (error > worst) worst = error, where = x;
+      });
+  EXPECT_LE(worst, 4.0) << "at " << where;
+}
+
+TEST(decay, is_off_by_an_ulp_near_one_and_by_its_rounded_argument_elsewhere) {
+  double worst = 0.0;
+  float where = 0.0f;
+  sweep(
+      1021, [](auto x) { return tessera::prim::decay_of<tessera::test::native_isa>(x); },
+      [&](float x, float y) {
+        if (!(x >= -87.0f && x <= 88.0f)) return;
+        const double magnitude = std::fabs(static_cast<double>(x));
+        const double allowed = magnitude < 0.25 ? 1.0 : 3.0 + 2.0 * magnitude;
+        const double error = ulps(y, std::exp(static_cast<double>(x))) / allowed;
+        if (error > worst) worst = error, where = x;
+      });
+  EXPECT_LE(worst, 1.0) << "at " << where;
 }
 
 TEST(tanh, is_within_three_ulps_everywhere) {

@@ -69,7 +69,7 @@ class hostile {
 
   void bend(attention_call& call) {
     for (auto changes = random_() % 4; changes-- > 0;) {
-      bend(tensors_of(call.args)[random_() % attention_table::tensors.size()]);
+      bend(tensors_of(call.args)[random_() % attention_table::form.tensors.size()]);
     }
     flash_attention_options& options = call.options;
     if (random_() % 8 == 0) options.window_left = number();

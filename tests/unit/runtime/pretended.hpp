@@ -19,13 +19,11 @@
 namespace tessera::testing {
 
 /// Rows for common head dims with base features and rows that take everything, for every backend
-/// and type, but those whose instructions multiply nothing of attention; their launchers must not
-/// be called.
+/// and type; their launchers must not be called.
 class pretended_rows {
  public:
   pretended_rows() {
     for (const backend target : all_backends) {
-      if (target == backend::cpu_avx512_vnni) continue;
       for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
         for (const attention_phase phase : {attention_phase::prefill, attention_phase::decode}) {
           add({.target = target,

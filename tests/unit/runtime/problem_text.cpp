@@ -19,7 +19,7 @@ bool same_shape(const tensor_view& a, const tensor_view& b) {
 }
 
 bool same(const flash_problem& a, const flash_problem& b) {
-  for (std::size_t tensor = 0; tensor < attention_table::tensors.size(); ++tensor) {
+  for (std::size_t tensor = 0; tensor < attention_table::form.tensors.size(); ++tensor) {
     if (!same_shape(tensors_of(a.tensors)[tensor], tensors_of(b.tensors)[tensor])) return false;
   }
   return a.op == b.op && a.unaligned == b.unaligned && a.options == b.options;

@@ -233,8 +233,8 @@ inline constexpr attention_features features_of_scores =
 /// The same of cuda_sm90: three warpgroups of 64 rows and a fourth that brings tiles, two where
 /// registers of three would not hold the sums.
 constexpr void resolve_sm90_tiles(attention_config& config) noexcept {
-  if (config.type == dtype::f8_e4m3) {
-    if (config.block_kv == 0) config.block_kv = config.v_head_dim <= 64 ? 160 : 96;
+  if (config.type == dtype::f8_e4m3 && config.block_kv == 0) {
+    config.block_kv = config.v_head_dim <= 64 ? 160 : 96;
   }
   if (config.block_q == 0) config.block_q = config.v_head_dim > 128 ? 128 : 192;
   const bool looks = config.features.without(features_of_scores) != config.features;

@@ -163,10 +163,8 @@ inline constexpr std::array tensor_texts{
                 .elsewhere = no_scores,
                 .free = true},
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensor_texts, name);
 }
 consteval std::int8_t dim_of(std::string_view symbol) {
   return declared::dim_named(dims, symbol);
@@ -229,17 +227,14 @@ inline int layout_of(const bound_call& call) {
   return layout_by_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"));
 }
 
-inline constexpr signature form = declared::signature_of<flash_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<flash_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

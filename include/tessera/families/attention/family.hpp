@@ -83,7 +83,9 @@ struct attention_family {
     if (wanted.target == backend::cuda_sm90 && broken_table_rule(wanted) != attention_rule::none) {
       wanted.target = backend::cuda_sm80;
     }
-    if (broken_table_rule(wanted) == attention_rule::bf16_dot_takes_bf16) {
+    const attention_rule broken = broken_table_rule(wanted);
+    if (broken == attention_rule::bf16_dot_takes_bf16 ||
+        broken == attention_rule::byte_products_add_nothing) {
       wanted.target = backend::cpu_avx512;
     }
     if (broken_table_rule(wanted) == attention_rule::amx_rows_are_prefill) {

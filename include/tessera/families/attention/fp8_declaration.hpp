@@ -51,10 +51,8 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true},
     statistic("lse", of_statistics),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensor_texts, name);
 }
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
@@ -71,11 +69,7 @@ inline int layout_of(const bound_call& call) {
   return layout_by_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"));
 }
 
-inline constexpr signature form = declared::signature_of<fp8_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
+inline constexpr signature form = declared::signature_of<fp8_problem, tensor_texts, dims, layouts>({
     .options = option_forms,
     .multiples = multiples,
     .layout_of = &layout_of,

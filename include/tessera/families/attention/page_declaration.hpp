@@ -76,10 +76,6 @@ consteval std::array<tensor_text, 13> tensors_for(std::string_view q, std::strin
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
 inline constexpr auto of_chunks =
     tensors_for("C Hq D", "1:sequences M", "1:sequences", "C Hq Dv", "Hq C");
-inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(of_tokens, dims);
-inline constexpr auto tensors = declared::tensors_in(of_tokens, shapes, dims);
-inline constexpr auto chunk_shapes = declared::shapes_in<page_layout_names.size()>(of_chunks, dims);
-inline constexpr auto chunk_tensors = declared::tensors_in(of_chunks, chunk_shapes, dims);
 /// Options of operations on two pools, whose structs have members of the same names.
 template <class Options>
 inline constexpr std::array option_forms{
@@ -92,7 +88,7 @@ inline constexpr std::array option_forms{
     scale_at("v_scale", offsetof(Options, v_scale)),
 };
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(of_tokens, name);
 }
 inline constexpr std::array rules{
     of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
@@ -118,12 +114,9 @@ bool has_two_pools(const bound_call& call, status& failure) {
                         " pools have an axis of tokens");
 }
 
-consteval signature form_of(std::span<const tensor_form> list, shape_list forms) {
-  return declared::signature_of<page_problem>({
-      .tensors = list,
-      .shapes = forms,
-      .dims = dims,
-      .layouts = page_layout_names,
+template <const auto& Texts>
+consteval signature form_of() {
+  return declared::signature_of<page_problem, Texts, dims, page_layout_names>({
       .options = option_forms<options>,
       .rules = rules,
       .multiples = multiples,
@@ -131,8 +124,8 @@ consteval signature form_of(std::span<const tensor_form> list, shape_list forms)
       .hook = &has_two_pools<options>,
   });
 }
-inline constexpr signature form = form_of(tensors, declared::each_once<shapes>);
-inline constexpr signature chunk_form = form_of(chunk_tensors, declared::each_once<chunk_shapes>);
+inline constexpr signature form = form_of<of_tokens>();
+inline constexpr signature chunk_form = form_of<of_chunks>();
 
 // Where a kernel finds them.
 

@@ -40,8 +40,6 @@ inline constexpr std::array tensor_texts{
     result_of("out", {"B Hq Dv"}),
     statistic("lse", {"B Hq"}),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 inline constexpr std::array option_forms{
     softmax_scale_at(offsetof(options, softmax_scale)),
     window_at("window_left", offsetof(options, window_left)),
@@ -51,14 +49,11 @@ inline constexpr std::array option_forms{
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "Hq"), declared::dim_named(dims, "Hkv")}};
 
-inline constexpr signature form = declared::signature_of<ragged_decode_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .multiples = multiples,
-});
+inline constexpr signature form =
+    declared::signature_of<ragged_decode_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .multiples = multiples,
+    });
 
 // Where a kernel finds them.
 

@@ -18,6 +18,7 @@ enum class attention_rule : std::uint8_t {
   tile_fits_in_cache,
   decode_rows_fit,
   bf16_dot_takes_bf16,
+  byte_products_add_nothing,
   amx_rows_are_prefill,
   has_base_features,
   table_rows_take_every_mask,
@@ -72,6 +73,8 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
       return "block_q of a decode row is 1 to 16";
     case attention_rule::bf16_dot_takes_bf16:
       return "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16";
+    case attention_rule::byte_products_add_nothing:
+      return "table rows are not of cpu_avx512_vnni, whose products of 8 bits attention has not";
     case attention_rule::amx_rows_are_prefill:
       return "cpu_amx_bf16 rows have phase prefill: one query row leaves a tile empty";
     case attention_rule::has_base_features:
@@ -275,6 +278,7 @@ constexpr attention_rule broken_rule(attention_config config) noexcept {
 constexpr attention_rule broken_table_rule(attention_config config) noexcept {
   if (const attention_rule broken = broken_rule(config); broken != attention_rule::none)
     return broken;
+  if (config.target == backend::cpu_avx512_vnni) return attention_rule::byte_products_add_nothing;
   return config.mask == mask_mode::window ? attention_rule::none
                                           : attention_rule::table_rows_take_every_mask;
 }

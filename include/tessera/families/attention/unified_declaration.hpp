@@ -59,11 +59,8 @@ consteval std::array<tensor_text, 20> tensors_for(pool_use use) {
 }
 inline constexpr auto read_texts = tensors_for(pool_use::read);
 inline constexpr auto written_texts = tensors_for(pool_use::written);
-inline constexpr auto shapes = declared::shapes_in<page_layout_names.size()>(read_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(read_texts, shapes, dims);
-inline constexpr auto written_tensors = declared::tensors_in(written_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(read_texts, name);
 }
 inline constexpr std::array rules{
     of_coded_pool<tensor("k_pages")>(tensor("k_scales")),
@@ -80,12 +77,9 @@ inline bool hook(const bound_call& call, status& failure) {
          new_tokens_fit(call, tensor("k_new"), tensor("k_pages"), failure);
 }
 
-consteval signature form_of(std::span<const tensor_form> list) {
-  return declared::signature_of<unified_problem>({
-      .tensors = list,
-      .shapes = declared::each_once<shapes>,
-      .dims = dims,
-      .layouts = page_layout_names,
+template <const auto& Texts>
+consteval signature form_of() {
+  return declared::signature_of<unified_problem, Texts, dims, page_layout_names, read_texts>({
       .options = paged_table::option_forms<options>,
       .rules = rules,
       .multiples = multiples,
@@ -93,8 +87,8 @@ consteval signature form_of(std::span<const tensor_form> list) {
       .hook = &hook,
   });
 }
-inline constexpr signature form = form_of(tensors);
-inline constexpr signature written_form = form_of(written_tensors);
+inline constexpr signature form = form_of<read_texts>();
+inline constexpr signature written_form = form_of<written_texts>();
 
 // Where a kernel finds them.
 

@@ -80,10 +80,8 @@ inline constexpr auto tensor_texts = [] {
   }
   return all;
 }();
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array rules{
@@ -115,17 +113,14 @@ inline bool hook(const bound_call& call, status& failure) {
                         "unnormalized outputs need it");
 }
 
-inline constexpr signature form = declared::signature_of<attention_backward_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = attention_table::option_forms,
-    .rules = rules,
-    .multiples = attention_table::multiples,
-    .layout_of = &attention_table::layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<attention_backward_problem, tensor_texts, dims, layouts>({
+        .options = attention_table::option_forms,
+        .rules = rules,
+        .multiples = attention_table::multiples,
+        .layout_of = &attention_table::layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -112,10 +112,8 @@ inline constexpr std::array tensor_texts{
     gradient_of_state(of_states),
     declared::pool_slots(of_layouts("-", "-", "N"), "P"),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -150,17 +148,14 @@ inline int layout_of(const bound_call& call) {
 /// Where the decays of a layer came from.
 inline constexpr std::array<std::string_view, 2> remarks{"layer_idx", "num_layers"};
 
-inline constexpr signature form = declared::signature_of<recurrent_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .remarks = remarks,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-});
+inline constexpr signature form =
+    declared::signature_of<recurrent_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .remarks = remarks,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+    });
 
 // Where a kernel finds them.
 

@@ -122,10 +122,8 @@ inline constexpr std::array tensor_texts{
     optional_output(single("d_initial_state", of_states), "initial_state"),
     declared::pool_slots(of_layouts("-", "-", "N"), "P"),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr auto option_forms = gate_option_forms<options>;
@@ -160,17 +158,14 @@ inline bool hook(const bound_call& call, status& failure) {
                           call.has(tensor("A_log")), failure);
 }
 
-inline constexpr signature form = declared::signature_of<delta_rule_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<delta_rule_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -99,13 +99,10 @@ consteval auto tensor_texts(tensor_use pool_use) {
   };
 }
 inline constexpr auto texts = tensor_texts(tensor_use::input_and_output);
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(texts, dims);
-inline constexpr auto tensors = declared::tensors_in(texts, shapes, dims);
 /// The gradient reads the pool that the call read.
-inline constexpr auto backward_tensors =
-    declared::tensors_in(tensor_texts(tensor_use::input), shapes, dims);
+inline constexpr auto backward_texts = tensor_texts(tensor_use::input);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(texts, name);
 }
 
 inline constexpr std::array rules{
@@ -125,20 +122,17 @@ inline bool hook(const bound_call& call, status& failure) {
                                             call.has(tensor("A_log")), failure);
 }
 
-consteval signature form_with(std::span<const tensor_form> forms) {
-  return declared::signature_of<ragged_delta_rule_problem>({
-      .tensors = forms,
-      .shapes = declared::each_once<shapes>,
-      .dims = dims,
-      .layouts = layouts,
+template <const auto& Texts>
+consteval signature form_of() {
+  return declared::signature_of<ragged_delta_rule_problem, Texts, dims, layouts, texts>({
       .options = delta_rule_table::option_forms,
       .rules = rules,
       .multiples = multiples,
       .hook = &hook,
   });
 }
-inline constexpr signature form = form_with(tensors);
-inline constexpr signature backward_form = form_with(backward_tensors);
+inline constexpr signature form = form_of<texts>();
+inline constexpr signature backward_form = form_of<backward_texts>();
 
 // Where a kernel finds them.
 

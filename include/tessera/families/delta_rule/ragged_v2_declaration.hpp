@@ -84,12 +84,9 @@ consteval auto tensor_texts(tensor_use pool_use) {
   };
 }
 inline constexpr auto texts = tensor_texts(tensor_use::input_and_output);
-inline constexpr auto shapes = declared::shapes_in<pooled::layouts.size()>(texts, dims);
-inline constexpr auto tensors = declared::tensors_in(texts, shapes, dims);
-inline constexpr auto backward_tensors =
-    declared::tensors_in(tensor_texts(tensor_use::input), shapes, dims);
+inline constexpr auto backward_texts = tensor_texts(tensor_use::input);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -126,18 +123,15 @@ inline bool hook(const bound_call& call, status& failure) {
                         channels);
 }
 
-consteval signature form_with(std::span<const tensor_form> forms) {
-  return declared::signature_of<ragged_delta_rule_v2_problem>({
-      .tensors = forms,
-      .shapes = declared::each_once<shapes>,
-      .dims = dims,
-      .layouts = pooled::layouts,
+template <const auto& Texts>
+consteval signature form_of() {
+  return declared::signature_of<ragged_delta_rule_v2_problem, Texts, dims, pooled::layouts, texts>({
       .options = option_forms,
       .hook = &hook,
   });
 }
-inline constexpr signature form = form_with(tensors);
-inline constexpr signature backward_form = form_with(backward_tensors);
+inline constexpr signature form = form_of<texts>();
+inline constexpr signature backward_form = form_of<backward_texts>();
 
 // Where a kernel finds them: q, k and v follow from the columns of mixed_qkv.
 

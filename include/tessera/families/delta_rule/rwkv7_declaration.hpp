@@ -78,10 +78,8 @@ inline constexpr std::array tensor_texts{
     optional_output(single("d_initial_state", of_states), "initial_state"),
     declared::pool_slots({"-", "-", "N"}, "P"),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -98,15 +96,12 @@ inline constexpr std::array rules{
     declared::slots_rule<tensor("state_indices"), tensor("initial_state"), tensor("final_state")>(),
 };
 
-inline constexpr signature form = declared::signature_of<rwkv7_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .layout_of = &declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>,
-});
+inline constexpr signature form =
+    declared::signature_of<rwkv7_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .layout_of = &declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>,
+    });
 
 // Where a kernel finds them.
 

@@ -97,10 +97,8 @@ inline constexpr std::array tensor_texts{
     beside_result("multiplier"),
     beside_result("residual"),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 constexpr option_form group_offset_at(std::size_t offset) {
@@ -173,18 +171,15 @@ inline bool hook(const bound_call& call, status& failure) {
 /// The type of out, which is that of its view.
 inline constexpr std::array<std::string_view, 1> remarks{"out_dtype"};
 
-inline constexpr signature form = declared::signature_of<grouped_matmul_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .remarks = remarks,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<grouped_matmul_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .remarks = remarks,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

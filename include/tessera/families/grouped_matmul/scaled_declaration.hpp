@@ -97,10 +97,8 @@ inline constexpr std::array tensor_texts{
     numbers("residual", of_results),
     result(),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -129,16 +127,13 @@ inline bool hook(const bound_call& call, status& failure) {
          grouped_matmul_table::has_sizes(call, call.options_as<options>().group_offset, failure);
 }
 
-inline constexpr signature form = declared::signature_of<scaled_matmul_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .remarks = grouped_matmul_table::remarks,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<scaled_matmul_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .remarks = grouped_matmul_table::remarks,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

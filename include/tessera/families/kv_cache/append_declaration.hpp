@@ -177,9 +177,7 @@ inline constexpr std::array tensor_texts{
     scales_of_tokens("k_token_scales"),
     scales_of_tokens("v_token_scales"),
 };
-inline constexpr auto shapes = declared::shapes_in<cache_layout_names.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-static_assert(tensors[k_pages].name == "k_pages" && tensors[kv_pages].name == "kv_pages");
+static_assert(tensor_texts[k_pages].name == "k_pages" && tensor_texts[kv_pages].name == "kv_pages");
 
 inline constexpr std::array option_forms{
     option_form{.name = "k_scale",
@@ -220,8 +218,7 @@ inline bool says_page_size_once(const bound_call& call, status& failure) {
 inline bool is_append(const bound_call& call, status& failure) {
   const std::int64_t tokens = call.dims[dim_of("R")], sequences = call.dims[dim_of("N")];
   if (!says_page_size_once(call, failure)) return false;
-  return call.has(static_cast<std::size_t>(declared::index_of(
-             std::span<const tensor_form>(tensors), "cu_seqlens_q", &tensor_form::name))) ||
+  return call.has(static_cast<std::size_t>(declared::tensor_named(tensor_texts, "cu_seqlens_q"))) ||
          tokens == sequences ||
          checks::refuse(failure, "k_new: new tokens is ", tokens, ", seqlens_k has ", sequences,
                         " sequences; without cu_seqlens_q each has one");
@@ -232,22 +229,18 @@ inline bool has_codes(const bound_call& call) {
   return size_of(type) == 1;
 }
 consteval tensor_rule of_coded_pool(std::string_view name) {
-  return {declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name),
-          &has_codes,
+  return {declared::tensor_named(tensor_texts, name), &has_codes,
           "is given; scales of tokens are written beside pools of f8_e4m3, f8_e5m2 or i8"};
 }
 inline constexpr std::array rules{of_coded_pool("k_token_scales"), of_coded_pool("v_token_scales")};
 
-inline constexpr signature form = declared::signature_of<kv_cache_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = cache_layout_names,
-    .options = append_option_forms,
-    .rules = rules,
-    .layout_of = &declared::layout_named<&options::pool_layout>,
-    .hook = &is_append,
-});
+inline constexpr signature form =
+    declared::signature_of<kv_cache_problem, tensor_texts, dims, cache_layout_names>({
+        .options = append_option_forms,
+        .rules = rules,
+        .layout_of = &declared::layout_named<&options::pool_layout>,
+        .hook = &is_append,
+    });
 
 inline constexpr std::size_t append = offsetof(kernel, append);
 inline constexpr kernel kernel_defaults{

@@ -37,18 +37,12 @@ consteval auto tensors_to_copy() {
   return all;
 }
 inline constexpr auto copy_texts = tensors_to_copy();
-inline constexpr auto copy_shapes =
-    declared::shapes_in<cache_layout_names.size()>(copy_texts, copy_dims);
-inline constexpr auto copy_tensors = declared::tensors_in(copy_texts, copy_shapes, copy_dims);
-inline constexpr signature copy_form = declared::signature_of<kv_cache_problem>({
-    .tensors = copy_tensors,
-    .shapes = declared::each_once<copy_shapes>,
-    .dims = copy_dims,
-    .layouts = cache_layout_names,
-    .options = option_forms,
-    .layout_of = &declared::layout_named<&options::pool_layout>,
-    .hook = &says_page_size_once,
-});
+inline constexpr signature copy_form =
+    declared::signature_of<kv_cache_problem, copy_texts, copy_dims, cache_layout_names>({
+        .options = option_forms,
+        .layout_of = &declared::layout_named<&options::pool_layout>,
+        .hook = &says_page_size_once,
+    });
 
 inline constexpr std::size_t copy = offsetof(kernel, copy);
 inline constexpr std::size_t k_runs = copy + offsetof(kv_copy_args, k_runs);

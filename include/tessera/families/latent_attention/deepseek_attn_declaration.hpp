@@ -89,14 +89,8 @@ consteval auto tensors_of(direction where) {
 }
 inline constexpr auto forward_texts = tensors_of(direction::forward);
 inline constexpr auto backward_texts = tensors_of(direction::backward);
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(forward_texts, dims);
-inline constexpr auto backward_shapes =
-    declared::shapes_in<backward_layouts.size()>(backward_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(forward_texts, shapes, dims);
-inline constexpr auto backward_tensors =
-    declared::tensors_in(backward_texts, backward_shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(forward_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -123,24 +117,18 @@ inline int layout_of(const bound_call& call) {
   return flash_mla_table::layout_of(call) + given;
 }
 
-inline constexpr signature form = declared::signature_of<deepseek_attn_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-});
-inline constexpr signature backward_form = declared::signature_of<deepseek_attn_problem>({
-    .tensors = backward_tensors,
-    .shapes = declared::each_once<backward_shapes>,
-    .dims = dims,
-    .layouts = backward_layouts,
-    .options = option_forms,
-    .multiples = multiples,
-    .layout_of = &flash_mla_table::layout_of,
-});
+inline constexpr signature form =
+    declared::signature_of<deepseek_attn_problem, forward_texts, dims, layouts>({
+        .options = option_forms,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+    });
+inline constexpr signature backward_form =
+    declared::signature_of<deepseek_attn_problem, backward_texts, dims, backward_layouts>({
+        .options = option_forms,
+        .multiples = multiples,
+        .layout_of = &flash_mla_table::layout_of,
+    });
 
 // Where a kernel finds them.
 

@@ -148,11 +148,8 @@ consteval auto tensors_for(direction where) {
 }
 inline constexpr auto forward_texts = tensors_for(direction::forward);
 inline constexpr auto backward_texts = tensors_for(direction::backward);
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(forward_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(forward_texts, shapes, dims);
-inline constexpr auto backward_tensors = declared::tensors_in(backward_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(forward_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -177,20 +174,17 @@ inline int layout_of(const bound_call& call) {
   return call.has(tensor("q_pe")) ? 2 : 1;
 }
 
-consteval signature form_of(std::span<const tensor_form> list) {
-  return declared::signature_of<flash_mla_problem>({
-      .tensors = list,
-      .shapes = declared::each_once<shapes>,
-      .dims = dims,
-      .layouts = layouts,
+template <const auto& Texts>
+consteval signature form_of() {
+  return declared::signature_of<flash_mla_problem, Texts, dims, layouts, forward_texts>({
       .options = option_forms,
       .rules = rules,
       .multiples = multiples,
       .layout_of = &layout_of,
   });
 }
-inline constexpr signature form = form_of(tensors);
-inline constexpr signature backward_form = form_of(backward_tensors);
+inline constexpr signature form = form_of<forward_texts>();
+inline constexpr signature backward_form = form_of<backward_texts>();
 
 // Where a kernel finds them.
 

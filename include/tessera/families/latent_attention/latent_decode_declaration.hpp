@@ -70,8 +70,6 @@ inline constexpr std::array tensor_texts{
                 .free = true},
 };
 inline constexpr std::array<std::string_view, 1> layouts{"paged"};
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 
 /// A scale that the model has, whatever the widths of latents are.
 consteval option_form scale_of_model(std::size_t offset) {
@@ -98,14 +96,11 @@ inline bool hook(const bound_call& call, status& failure) {
                                             ", latents of kv_cache have ", columns, " columns");
 }
 
-inline constexpr signature form = declared::signature_of<flash_mla_decode_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<flash_mla_decode_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -97,9 +97,6 @@ consteval std::array<tensor_text, 11> tensors_in_order() {
                       .free = true}};
 }
 inline constexpr auto tensor_texts = tensors_in_order();
-inline constexpr auto shapes =
-    declared::shapes_in<latent_decode_table::layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 
 inline constexpr std::array option_forms{
     latent_decode_table::scale_of_model(offsetof(options, softmax_scale)),
@@ -110,13 +107,11 @@ inline constexpr std::array option_forms{
     scale_at("v_scale", offsetof(options, v_scale)),
 };
 
-inline constexpr signature form = declared::signature_of<latent_ragged_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = latent_decode_table::layouts,
-    .options = option_forms,
-});
+inline constexpr signature form =
+    declared::signature_of<latent_ragged_problem, tensor_texts, dims, latent_decode_table::layouts>(
+        {
+            .options = option_forms,
+        });
 
 // Where a kernel finds them.
 

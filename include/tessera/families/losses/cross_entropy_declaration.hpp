@@ -79,11 +79,8 @@ inline constexpr std::array tensor_texts{
     gradient_of_logits(),
     gradient_of_shares(),
 };
-inline constexpr auto shapes = declared::shapes_in<loss_forms::layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::size_t tensor(std::string_view name) {
-  return static_cast<std::size_t>(
-      declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name));
+  return static_cast<std::size_t>(declared::tensor_named(tensor_texts, name));
 }
 
 inline constexpr std::array option_forms{
@@ -111,15 +108,12 @@ inline bool hook(const bound_call& call, status& failure) {
          loss_forms::are_equal_parts(call, wanted.world_size, classes, "logits", failure);
 }
 
-inline constexpr signature form = declared::signature_of<cross_entropy_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = loss_forms::layouts,
-    .options = option_forms,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<cross_entropy_problem, tensor_texts, dims, loss_forms::layouts>({
+        .options = option_forms,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -49,8 +49,6 @@ inline constexpr std::array tensor_texts{
     gradient_of_logits(),
 };
 inline constexpr auto layouts = std::span(loss_forms::layouts).first<loss_forms::hard_layouts>();
-inline constexpr auto shapes = declared::shapes_in<loss_forms::hard_layouts>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 
 inline constexpr std::array option_forms{
     loss_forms::reduction(offsetof(options, reduction)),
@@ -85,15 +83,12 @@ inline bool hook(const bound_call& call, status& failure) {
   return loss_forms::are_equal_parts(call, wanted.world_size, classes, "student_logits", failure);
 }
 
-inline constexpr signature form = declared::signature_of<kl_divergence_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<kl_divergence_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -67,10 +67,8 @@ inline constexpr std::array tensor_texts{
     gradient_of("lm_head_bias", bias("d_lm_head_bias")),
 };
 inline constexpr auto layouts = std::span(loss_forms::layouts).first<loss_forms::hard_layouts>();
-inline constexpr auto shapes = declared::shapes_in<loss_forms::hard_layouts>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -105,16 +103,13 @@ inline bool hook(const bound_call& call, status& failure) {
          loss_forms::are_equal_parts(call, wanted.world_size, classes, "lm_head_weight", failure);
 }
 
-inline constexpr signature form = declared::signature_of<linear_cross_entropy_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<linear_cross_entropy_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

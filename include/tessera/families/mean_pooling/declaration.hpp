@@ -93,8 +93,6 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true,
                 .gradient_of = "x"},
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 
 inline constexpr std::array option_forms{option_form{.name = "chunk_size",
                                                      .offset = offsetof(options, chunk_size),
@@ -106,14 +104,11 @@ inline int layout_of(const bound_call& call) {
   return (has_chunks(op_of(call)) ? 2 : 0) + (call.has(2) ? 1 : 0);
 }
 
-inline constexpr signature form = declared::signature_of<mean_pooling_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .layout_of = &layout_of,
-});
+inline constexpr signature form =
+    declared::signature_of<mean_pooling_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .layout_of = &layout_of,
+    });
 
 using kernel = mean_pooling_kernel_args;
 inline constexpr kernel kernel_defaults{.heads = 1};

@@ -49,13 +49,8 @@ inline constexpr std::array product_texts{
     scale_gradient("d_scales", "scales"),
     scale_gradient("d_zeros", "zeros"),
 };
-inline constexpr auto product_shapes =
-    declared::shapes_in<axes.size()>(product_texts, product_dims);
-inline constexpr auto product_tensors =
-    declared::tensors_in(product_texts, product_shapes, product_dims);
 consteval std::int8_t product_tensor(std::string_view name) {
-  return declared::index_of(std::span<const tensor_form>(product_tensors), name,
-                            &tensor_form::name);
+  return declared::tensor_named(product_texts, name);
 }
 
 inline bool has_float_scales(const bound_call& call) {
@@ -69,16 +64,13 @@ inline constexpr std::array product_rules{
     tensor_rule{product_tensor("d_zeros"), &is_affine, only_affine_has_zeros},
 };
 
-inline constexpr signature product_form = declared::signature_of<quantized_matmul_problem>({
-    .tensors = product_tensors,
-    .shapes = declared::each_once<product_shapes>,
-    .dims = product_dims,
-    .layouts = axes,
-    .options = option_forms,
-    .rules = product_rules,
-    .layout_of = &declared::layout_named<&options::axis>,
-    .hook = &is_quantized<product_tensor("scales"), product_tensor("zeros")>,
-});
+inline constexpr signature product_form =
+    declared::signature_of<quantized_matmul_problem, product_texts, product_dims, axes>({
+        .options = option_forms,
+        .rules = product_rules,
+        .layout_of = &declared::layout_named<&options::axis>,
+        .hook = &is_quantized<product_tensor("scales"), product_tensor("zeros")>,
+    });
 
 inline constexpr auto product_bindings = declared::bindings_in(
     std::array{codes_binding, scales_binding, zeros_binding, tensor_scale_binding,

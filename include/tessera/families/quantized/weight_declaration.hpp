@@ -238,12 +238,9 @@ inline constexpr std::array weight_rules{
     tensor_rule{4, &has_tensor_scale, only_nvfp4_has_it},
 };
 
-consteval signature weight_form(std::span<const tensor_form> tensors, shape_list shapes) {
-  return declared::signature_of<weight_problem>({
-      .tensors = tensors,
-      .shapes = shapes,
-      .dims = weight_dims,
-      .layouts = axes,
+template <const auto& Texts>
+consteval signature weight_form() {
+  return declared::signature_of<weight_problem, Texts, weight_dims, axes>({
       .options = option_forms,
       .rules = weight_rules,
       .layout_of = &declared::layout_named<&options::axis>,
@@ -259,18 +256,12 @@ constexpr auto weight_bindings(const signature& form) {
 
 // Weights are read.
 inline constexpr auto read_texts = weight_texts(tensor_use::input);
-inline constexpr auto read_shapes = declared::shapes_in<axes.size()>(read_texts, weight_dims);
-inline constexpr auto read_tensors = declared::tensors_in(read_texts, read_shapes, weight_dims);
-inline constexpr signature read_form = weight_form(read_tensors, declared::each_once<read_shapes>);
+inline constexpr signature read_form = weight_form<read_texts>();
 inline constexpr auto read_bindings = weight_bindings(read_form);
 
 // Weights are written.
 inline constexpr auto written_texts = weight_texts(tensor_use::output);
-inline constexpr auto written_shapes = declared::shapes_in<axes.size()>(written_texts, weight_dims);
-inline constexpr auto written_tensors =
-    declared::tensors_in(written_texts, written_shapes, weight_dims);
-inline constexpr signature written_form =
-    weight_form(written_tensors, declared::each_once<written_shapes>);
+inline constexpr signature written_form = weight_form<written_texts>();
 inline constexpr auto written_bindings = weight_bindings(written_form);
 
 inline constexpr auto sizes_of_weights = declared::sizes_in(weight_sizes, read_form);

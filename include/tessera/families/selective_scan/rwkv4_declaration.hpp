@@ -81,10 +81,8 @@ inline constexpr std::array tensor_texts{
     gradient_of("initial_state", states("d_initial_state")),
     declared::pool_slots({"-", "-", "S"}, "P"),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array rules{
@@ -97,15 +95,12 @@ inline int layout_of(const bound_call& call) {
   return declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
 }
 
-inline constexpr signature form = declared::signature_of<rwkv4_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = {},
-    .rules = rules,
-    .layout_of = &layout_of,
-});
+inline constexpr signature form =
+    declared::signature_of<rwkv4_problem, tensor_texts, dims, layouts>({
+        .options = {},
+        .rules = rules,
+        .layout_of = &layout_of,
+    });
 
 // Where a kernel finds them.
 

@@ -122,10 +122,8 @@ inline constexpr std::array tensor_texts{
     gradient_of("norm_weight", parameter("d_norm_weight", of_columns, true)),
     declared::pool_slots({"-", "-", "-", "-", "S", "S", "-", "-", "S"}, "L"),
 };
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensors, name);
+  return declared::tensor_named(tensor_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -208,17 +206,14 @@ inline bool hook(const bound_call& call, status& failure) {
                         ", does not divide the ", columns, " columns of x");
 }
 
-inline constexpr signature form = declared::signature_of<state_space_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<state_space_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -117,15 +117,9 @@ inline constexpr auto backward_texts = declared::with(
       return text;
     }()));
 
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-inline constexpr auto backward_shapes = declared::shapes_in<layouts.size()>(backward_texts, dims);
-inline constexpr auto backward_tensors =
-    declared::tensors_in(backward_texts, backward_shapes, dims);
 /// Inputs of the forward call have the same numbers in both.
 consteval std::size_t tensor(std::string_view name) {
-  return static_cast<std::size_t>(
-      declared::index_of(std::span<const tensor_form>(backward_tensors), name, &tensor_form::name));
+  return static_cast<std::size_t>(declared::tensor_named(backward_texts, name));
 }
 
 consteval option_form count_at(std::string_view name, std::size_t offset, option_type type) {
@@ -184,28 +178,22 @@ inline int layout_of(const bound_call&) {
   return 0;
 }
 
-inline constexpr signature form = declared::signature_of<blocksparse_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
-inline constexpr signature backward_form = declared::signature_of<blocksparse_backward_problem>({
-    .tensors = backward_tensors,
-    .shapes = declared::each_once<backward_shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = backward_rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-    .hook = &hook,
-});
+inline constexpr signature form =
+    declared::signature_of<blocksparse_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
+inline constexpr signature backward_form =
+    declared::signature_of<blocksparse_backward_problem, backward_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = backward_rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+        .hook = &hook,
+    });
 
 // Where a kernel finds them.
 

@@ -122,18 +122,11 @@ inline constexpr auto backward_texts = declared::with(
     gradient_of("v", operand("d_v", of_values)), gradient_of("g_slc", gate("d_g_slc")),
     gradient_of("g_cmp", gate("d_g_cmp")), gradient_of("g_swa", gate("d_g_swa")));
 
-inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
-inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
-inline constexpr auto backward_shapes = declared::shapes_in<layouts.size()>(backward_texts, dims);
-inline constexpr auto backward_tensors =
-    declared::tensors_in(backward_texts, backward_shapes, dims);
 consteval std::size_t tensor(std::string_view name) {
-  return static_cast<std::size_t>(
-      declared::index_of(std::span<const tensor_form>(tensors), name, &tensor_form::name));
+  return static_cast<std::size_t>(declared::tensor_named(tensor_texts, name));
 }
 consteval std::size_t backward_tensor(std::string_view name) {
-  return static_cast<std::size_t>(
-      declared::index_of(std::span<const tensor_form>(backward_tensors), name, &tensor_form::name));
+  return static_cast<std::size_t>(declared::tensor_named(backward_texts, name));
 }
 static_assert(tensor("cu_seqlens") == backward_tensor("cu_seqlens"));
 
@@ -176,26 +169,20 @@ inline int layout_of(const bound_call& call) {
   return call.has(tensor("cu_seqlens")) ? 1 : 0;
 }
 
-inline constexpr signature form = declared::signature_of<native_sparse_problem>({
-    .tensors = tensors,
-    .shapes = declared::each_once<shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-});
-inline constexpr signature backward_form = declared::signature_of<native_sparse_backward_problem>({
-    .tensors = backward_tensors,
-    .shapes = declared::each_once<backward_shapes>,
-    .dims = dims,
-    .layouts = layouts,
-    .options = option_forms,
-    .rules = backward_rules,
-    .multiples = multiples,
-    .layout_of = &layout_of,
-});
+inline constexpr signature form =
+    declared::signature_of<native_sparse_problem, tensor_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+    });
+inline constexpr signature backward_form =
+    declared::signature_of<native_sparse_backward_problem, backward_texts, dims, layouts>({
+        .options = option_forms,
+        .rules = backward_rules,
+        .multiples = multiples,
+        .layout_of = &layout_of,
+    });
 
 // Where a kernel finds them.
 

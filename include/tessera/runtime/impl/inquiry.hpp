@@ -94,10 +94,11 @@ struct inquiry {
             .overlay_of_call = overlays.of_call != nullptr ? overlays.of_call->number() : 0,
             .overlay_of_thread = overlays.of_thread != nullptr ? overlays.of_thread->number() : 0,
             .application_rows = own_rows != nullptr ? own_rows->number() : 0,
-            .device = device.id(),
+            .ordinal = device.ordinal,
             .threads = threads,
-            .may_tune = tuner != nullptr,
-            .policy = policy};
+            .policy = policy,
+            .device = device.kind,
+            .may_tune = tuner != nullptr};
   }
 
   demand_facts facts() const noexcept {

@@ -13,6 +13,7 @@
 
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/selection.hpp>
+#include <tessera/spec/copy.hpp>
 #include <tessera/spec/demand.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
@@ -25,18 +26,22 @@ std::uint64_t selection_generation() noexcept;
 /// Makes every thread forget its selections.
 void forget_selections() noexcept;
 
-/// What a choice depends on besides the demand and the rows of the build.
+/// What a choice depends on besides the demand and the rows of the build, without padding.
 struct circumstances {
   const family* kind = nullptr;
   std::uint64_t generation = 0;
   std::uint64_t overlay_of_call = 0;  ///< its number; 0: none
   std::uint64_t overlay_of_thread = 0;
   std::uint64_t application_rows = 0;
-  device_id device{};
+  std::int32_t ordinal = 0;  ///< of the device
   std::int32_t threads = 1;
-  bool may_tune = false;
   selection_policy policy{};
-  friend constexpr bool operator==(const circumstances&, const circumstances&) = default;
+  device_kind device = device_kind::cpu;
+  bool may_tune = false;
+  std::array<std::uint8_t, 6> unused{};
+  friend bool operator==(const circumstances& a, const circumstances& b) noexcept {
+    return equal_words(a, b);
+  }
 };
 
 /// One remembered choice.

@@ -18,6 +18,7 @@
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/planned.hpp>
+#include <tessera/spec/copy.hpp>
 
 namespace tessera {
 
@@ -187,7 +188,7 @@ status operation_plan::run(const tensor_view* tensors, std::span<std::byte> work
     if (status done = check_stream(plan.spot.device, stream); !done) return done;
   }
   impl::kernel_args_buffer lowered;
-  std::memcpy(lowered.bytes.data(), plan.lowered.bytes.data(), plan.problem.op->how->bytes);
+  copy_bytes(lowered.bytes.data(), plan.lowered.bytes.data(), plan.problem.op->how->bytes);
   const bool placed = plan.tensors->place(tensors, lowered.bytes.data());
   if (!placed || plan.holds_numbers) {
     if (status done = look_closely(plan, tensors, placed, lowered); !done) return done;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <tessera/spec/copy.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
@@ -44,6 +45,11 @@ class planned_tensors {
           required_ |= 1u << tensor;
       }
     }
+    for (const binding_form& binding : op_->how->bindings) {
+      const bool may_be_null = (offered_ >> binding.tensor & 1u) != 0;
+      if (!may_be_null && (known_ >> binding.tensor & 1u) == 0) continue;
+      pointers_[pointer_count_++] = {binding.data, binding.tensor, may_be_null};
+    }
   }
 
   device_id device() const noexcept { return device_; }
@@ -78,11 +84,12 @@ class planned_tensors {
       }
       if (planned.output) spans[outputs++] = {begin, end};
     }
-    for (const binding_form& binding : op_->how->bindings) {
-      const bool here = (present >> binding.tensor & 1u) != 0;
-      if (!here && (offered_ >> binding.tensor & 1u) == 0) continue;
-      void* const data = here ? tensors[binding.tensor].data : nullptr;
-      std::memcpy(lowered + binding.data, &data, sizeof data);
+    for (std::size_t i = 0; i < pointer_count_; ++i) {
+      const planned_pointer& pointer = pointers_[i];
+      const bool here = (present >> pointer.tensor & 1u) != 0;
+      if (!here && !pointer.may_be_null) continue;
+      void* const data = here ? tensors[pointer.tensor].data : nullptr;
+      std::memcpy(lowered + pointer.place, &data, sizeof data);
     }
     return true;
   }
@@ -106,11 +113,18 @@ class planned_tensors {
         return false;
       }
       std::int64_t differing = 0;
-      for (std::size_t axis = 0; axis < static_cast<std::size_t>(max_rank); ++axis) {
+      for_each_index<max_rank>([&](auto axis) {
         differing |= (view.extent[axis] ^ extent[axis]) | (view.stride[axis] ^ stride[axis]);
-      }
+      });
       return differing == 0;
     }
+  };
+
+  /// Where a pointer goes among the args.
+  struct planned_pointer {
+    std::uint16_t place = 0;
+    std::uint8_t tensor = 0;
+    bool may_be_null = false;  ///< of a run without the tensor
   };
 
   static constexpr std::uintptr_t aligned_rows = 16;
@@ -175,6 +189,8 @@ class planned_tensors {
   device_id device_{};
   std::array<planned_form, max_tensors> forms_{};  ///< outputs first
   std::size_t form_count_ = 0;
+  std::array<planned_pointer, max_bindings> pointers_{};  ///< of known tensors
+  std::size_t pointer_count_ = 0;
   std::uint32_t required_ = 0;
   std::uint32_t known_ = 0;    ///< with a form; others are looked at closely
   std::uint32_t offered_ = 0;  ///< outputs that a run may have although the problem has not

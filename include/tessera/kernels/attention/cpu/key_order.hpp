@@ -12,6 +12,20 @@
 
 namespace tessera::kernels::attention::cpu {
 
+/// Rows of one head, `offset` elements behind those of another that lie anywhere. An address is one
+/// register: of the sum of two GCC 12 makes loads that go through the stack.
+template <class Element>
+struct rows_of_head {
+  using element = Element;
+  const Element* const* of_first_head;
+  std::int64_t offset;
+  TESSERA_INLINE const Element* row(std::int64_t i) const {
+    const Element* address = of_first_head[i] + offset;
+    __asm__("" : "+r"(address));
+    return address;
+  }
+};
+
 /// Columns [column, column + count) of a tile of scores: column + i is row i.
 template <class Rows>
 struct key_step {
@@ -42,7 +56,6 @@ struct memory_order {
   template <class Tokens>
   class sweep {
     using stored = typename Tokens::stored;
-    using listed = prim::listed_rows<typename Tokens::element, Keys>;
 
    public:
     TESSERA_INLINE sweep(const memory_order& order, const Tokens& tokens, std::int64_t key0,
@@ -69,11 +82,8 @@ struct memory_order {
       const std::int64_t key = key0_ + column_;
       const int head = heads_.begin + h;
       if constexpr (finds_rows) {
-        listed rows;
-        for (int k = 0; k < Keys; ++k) {
-          rows.address[k] = found_[k] + h * tokens_.head_stride();
-        }
-        return key_step<listed>{rows, column_, keys_, ahead_};
+        return key_step<rows_of_head<stored>>{
+            {found_, h * tokens_.head_stride()}, column_, keys_, ahead_};
       } else if constexpr (Tokens::in_place) {
         return key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key, head), column_, keys_,
                                                       ahead_};

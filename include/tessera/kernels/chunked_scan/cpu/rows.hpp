@@ -8,8 +8,8 @@
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/kernels/recurrence/cpu/decay_factor.hpp>
+#include <tessera/prim/cpu/activations.hpp>
 #include <tessera/prim/cpu/ask_for.hpp>
-#include <tessera/prim/cpu/math.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
 
@@ -82,7 +82,7 @@ template <class Isa>
 TESSERA_INLINE typename prim::simd<Isa>::reg log_decay_of_raw(typename prim::simd<Isa>::reg x) {
   using vec = prim::simd<Isa>;
   const auto most = vec::broadcast(80.0f);
-  return vec::sub(vec::zero(), prim::exp_of<Isa>(vec::select_below(most, x, most, x)));
+  return vec::sub(vec::zero(), prim::precise_exp_of<Isa>(vec::select_below(most, x, most, x)));
 }
 
 /// The factors of the rows of a state at a token: exp(g + g_gamma + gk).

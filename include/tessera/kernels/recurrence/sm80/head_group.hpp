@@ -21,16 +21,15 @@ struct head_shares {
   std::int64_t entries = 0;
   std::int64_t heads = 0, group = 0, columns = 0;
 
-  /// Of the `heads` of a launch that read what `groups` heads have; the pointer and the columns are
-  /// the caller's.
-  template <class Args>
-  static head_shares of(const Args& call, std::int64_t heads, std::int64_t groups) {
-    return {.tokens = call.tokens,
-            .entries = entries_of(call),
-            .heads = heads,
-            .group = heads / groups};
-  }
   std::int64_t elements() const { return entries * tokens * (heads / group) * columns; }
+};
+
+/// A gradient of what groups of heads read; null shares: each head has written its own.
+template <class Rows>
+struct head_gradient {
+  const float* shares = nullptr;
+  std::int64_t columns = 0;
+  Rows to{};
 };
 
 /// Threads go through the elements of `to`, whose last axis is contiguous.
@@ -58,7 +57,7 @@ template <class Rows>
 cudaError_t launch_head_shares(const head_shares& from, const Rows& to, cudaStream_t stream) {
   constexpr int threads = 256;
   const std::int64_t blocks = (from.elements() + threads - 1) / threads;
-  if (blocks <= 0 || to.data == nullptr) return cudaSuccess;
+  if (from.shares == nullptr || blocks <= 0 || to.data == nullptr) return cudaSuccess;
   return prim::cuda::launch_kernel(
       &add_head_shares<Rows>,
       dim3(static_cast<unsigned>(std::min<std::int64_t>(blocks, std::int64_t{1} << 16))), threads,

@@ -215,7 +215,8 @@ class rwkv4_backward {
       }
       const std::int64_t channel = first + column;
       const float w = element_at<isa_type>(args_.w, channel * args_.w.channel);
-      const auto rate = static_cast<double>(-prim::decay_of<isa_type>(w));
+      const auto rate =
+          static_cast<double>(-vec::first(prim::precise_exp_of<isa_type>(vec::broadcast(w))));
       store_sum<isa_type>(args_.d_w, channel * args_.d_w.channel, rate * decay);
       store_sum<isa_type>(args_.d_u, channel * args_.d_u.channel, bonus);
     }

@@ -49,34 +49,9 @@ class rwkv4_block {
     load_parameter(args_.w, decay_);
     load_parameter(args_.u, bonus_);
     for (std::int64_t at = 0; at < padded<isa_type>(columns_); at += vec::width) {
-      vec::store(decay_ + at, vec::sub(vec::zero(), rate_of(vec::load(decay_ + at))));
+      vec::store(decay_ + at,
+                 vec::sub(vec::zero(), prim::precise_exp_of<isa_type>(vec::load(decay_ + at))));
     }
-  }
-
-  /// exp(w), within two ulps; what is above 88 counts as 88, NaN stays NaN. Exponents are sums of
-  /// rates, which reach 60: an ulp of a rate is as much as 4e-6 of a power, and prim::decay_of,
-  /// made for decays, is off by several.
-  static TESSERA_INLINE reg rate_of(reg w) {
-    constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
-    const reg above = vec::max(vec::broadcast(-100.0f), w);  // the order of max keeps NaN
-    const reg x =
-        vec::sub(vec::zero(), vec::max(vec::broadcast(-88.0f), vec::sub(vec::zero(), above)));
-    // x = whole ln 2 + rest; whole ln2_high is exact. Numbers of this size have no fractions.
-    const reg no_fractions = vec::broadcast(0x1.8p23f);
-    const reg whole =
-        vec::sub(vec::fma(x, vec::broadcast(prim::log2_e), no_fractions), no_fractions);
-    const reg negative = vec::sub(vec::zero(), whole);
-    const reg rest = vec::fma(negative, vec::broadcast(ln2_low),
-                              vec::fma(negative, vec::broadcast(ln2_high), x));
-    // The series of exp, to rest^7 / 7!: what is left out is below 6e-9.
-    reg p = vec::broadcast(1.0f / 5040.0f);
-    for (const float term :
-         {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f}) {
-      p = vec::fma(rest, p, vec::broadcast(term));
-    }
-    // exp2 of a whole number is an ulp below the power of two.
-    const reg power_of_two = vec::mul(vec::exp2(whole), vec::broadcast(1.0f + 0x1p-23f));
-    return vec::mul(p, power_of_two);
   }
 
   void load_token(std::int64_t entry, std::int64_t token) {
