@@ -38,7 +38,7 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
     case chunked_scan_rule::cpu_rows_take_any_key_dim:
       return "key_dim of a CPU row is 0";
     case chunked_scan_rule::chunks_are_products_of_bf16:
-      return "rows of chunks are forward rows of cuda_sm80 for bf16: the range of f16 is too short "
+      return "rows of chunks are rows of cuda_sm80 for bf16: the range of f16 is too short "
              "for states and sums of products";
     case chunked_scan_rule::chunks_have_short_keys:
       return "key_dim of a row of chunks is 64 or 128";
@@ -56,8 +56,7 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
   if (goes_by_chunks(config)) {
-    if (config.target != backend::cuda_sm80 || config.type != dtype::bf16 ||
-        config.pass != chunked_scan_pass::forward) {
+    if (config.target != backend::cuda_sm80 || config.type != dtype::bf16) {
       return chunked_scan_rule::chunks_are_products_of_bf16;
     }
     if (config.key_dim > most_chunk_keys) return chunked_scan_rule::chunks_have_short_keys;

@@ -13,11 +13,13 @@
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
-/// P to shared memory: a warp has every, or every second, block of 16 tokens of 16 rows.
+/// P to shared memory, times 2^`log2_scale` where heads decay: a warp has every, or every second,
+/// block of 16 tokens of 16 rows.
 template <class Element, class Shape, chunk_decay Decay>
 __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
                                              const head_decays& decays, std::uint32_t q,
-                                             std::uint32_t k, const float (&bonus)[2], int warp) {
+                                             std::uint32_t k, const float (&bonus)[2], int warp,
+                                             float log2_scale = 0.0f) {
   using words = prim::cuda::half_words<Element>;
   constexpr int sharers = Shape::warps / 4;
   const auto lane = prim::cuda::thread_index() % 32;
@@ -28,7 +30,7 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = block * 16 + static_cast<int>(lane) / 4 + half * 8;
-    const float of_row = Decay == chunk_decay::heads ? decays.sums[row] : 0.0f;
+    const float of_row = Decay == chunk_decay::heads ? decays.sums[row] + log2_scale : 0.0f;
 #pragma unroll
     for (int i = 0; i < 8 / sharers; ++i) {
       const int tile = (i / 2 * sharers + warp / 4) * 2 + i % 2;
@@ -106,6 +108,24 @@ __device__ __forceinline__ bool remove_not_finite(prim::cuda::fragment_b2& value
     values.reg[i] = prim::cuda::finite_only<Element>(word);
   }
   return true;
+}
+
+/// Answers of columns that decay.
+template <class Element, class Shape>
+__device__ __forceinline__ void decay_answers(
+    recurrence::sm80::chunk_answers<Element, Shape>& answers,
+    const float (&factors)[Shape::tokens][Shape::columns + 8], int warp) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 16 * Shape::tiles; ++i) {
+    const int tile = i % (2 * Shape::tiles), half = i / (2 * Shape::tiles) % 2;
+    const int block = i / (4 * Shape::tiles);
+    const float2 factor = *reinterpret_cast<const float2*>(
+        &factors[block * 16 + half * 8 + lane / 4]
+                [(warp * 2 * Shape::tiles + tile) * 8 + lane % 4 * 2]);
+    answers.at[block][tile].at[2 * half] *= factor.x;
+    answers.at[block][tile].at[2 * half + 1] *= factor.y;
+  }
 }
 
 /// Tokens of other segments are what they are without what is not finite.

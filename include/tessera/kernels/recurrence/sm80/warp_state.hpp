@@ -18,6 +18,7 @@ struct state_columns {
   std::int64_t channel = 0;  ///< stride, in elements
   int channels = 0;          ///< of the state; those behind them are 0
   int columns = 0;           ///< that the warp has; may be none
+  std::int64_t column = 1;   ///< stride
 };
 
 /// Lane l = 4 g + t has, of tile i and channels 8 n on, columns 16 i + g and, in the upper two
@@ -37,7 +38,7 @@ struct warp_state {
         const int channel = n * 8 + lane % 4 * 2 + i % 2;
         const int column = i / 4 * 16 + i / 2 % 2 * 8 + lane / 4;
         if (channel < place.channels && column < place.columns) {
-          body(at[i / 4][n].at[i % 4], channel * place.channel + column);
+          body(at[i / 4][n].at[i % 4], channel * place.channel + column * place.column);
         }
       }
     }
@@ -90,6 +91,22 @@ struct warp_state {
         at[i][n].at[1] *= factor.y;
         at[i][n].at[2] *= factor.x;
         at[i][n].at[3] *= factor.y;
+      }
+    }
+  }
+
+  /// Each column by its factor, in shared memory, of the columns that the warp has.
+  __device__ __forceinline__ void multiply_columns(const float* factors) {
+    const int own = static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) {
+      const float first = factors[i * 16 + own], second = factors[i * 16 + own + 8];
+#pragma unroll
+      for (auto& part : at[i]) {
+        part.at[0] *= first;
+        part.at[1] *= first;
+        part.at[2] *= second;
+        part.at[3] *= second;
       }
     }
   }
