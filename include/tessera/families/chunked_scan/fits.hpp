@@ -40,6 +40,41 @@ struct fits_of<chunked_scan_config> {
               [](const config&, const asked&) {
                 return std::string("values decay too, the row has chunks for decays of keys");
               }},
+      fit_rule<config, asked>{
+          .name = "decay of channels",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || !wanted.channels || row.type == dtype::bf16;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "channels decay by themselves, the row's chunks of f16 have decays of heads: "
+                    "rows times decays of up to 2^64 leave its range");
+              }},
+      fit_rule<config, asked>{
+          .name = "bonus",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || row.pass == chunked_scan_pass::forward ||
+                       !wanted.bonus;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string("tokens have a bonus, the row's chunks go back without one");
+              }},
+      fit_rule<config, asked>{
+          .name = "value dim",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || row.pass == chunked_scan_pass::forward ||
+                       wanted.values <= row.key_dim;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.values; },
+          .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
       chunks_are_of_aligned_rows<config, asked>,
   };
 };

@@ -18,7 +18,7 @@ enum class chunked_scan_rule : std::uint8_t {
   cuda_rows_are_sm80,
   cuda_key_dim_is_known,
   cpu_rows_take_any_key_dim,
-  chunks_are_products_of_bf16,
+  chunks_are_products_of_16_bits,
   chunks_have_short_keys,
   bf16_instructions_take_bf16,
   bf16_instructions_add_nothing,
@@ -37,9 +37,8 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
       return "key_dim of a CUDA row is 64, 128, 256 or 1024";
     case chunked_scan_rule::cpu_rows_take_any_key_dim:
       return "key_dim of a CPU row is 0";
-    case chunked_scan_rule::chunks_are_products_of_bf16:
-      return "rows of chunks are rows of cuda_sm80 for bf16: the range of f16 is too short "
-             "for states and sums of products";
+    case chunked_scan_rule::chunks_are_products_of_16_bits:
+      return "rows of chunks are rows of cuda_sm80 for f16 or bf16";
     case chunked_scan_rule::chunks_have_short_keys:
       return "key_dim of a row of chunks is 64 or 128";
     case chunked_scan_rule::bf16_instructions_take_bf16:
@@ -56,8 +55,8 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
   if (goes_by_chunks(config)) {
-    if (config.target != backend::cuda_sm80 || config.type != dtype::bf16) {
-      return chunked_scan_rule::chunks_are_products_of_bf16;
+    if (config.target != backend::cuda_sm80 || size_of(config.type) != 2) {
+      return chunked_scan_rule::chunks_are_products_of_16_bits;
     }
     if (config.key_dim > most_chunk_keys) return chunked_scan_rule::chunks_have_short_keys;
   }

@@ -10,6 +10,8 @@
 // `tiles` of them, in registers from the first token to the last. Operands that are no inputs are
 // rounded to 16 bits: P, the state that is read, and tokens times decays.
 //
+// Of f16, whose range is short, rows of P and a warp's state are relative to their largest number.
+//
 // With decays by channel, the rows of q and k have the decays, with decays by column those of v and
 // the answers (chunk_channels.hpp).
 #pragma once
@@ -173,15 +175,20 @@ class chunk_walk {
       const float no_bonus[2] = {};
       make_weights<Element, Shape>(shared_, decays, q, k, no_bonus, warp_, log2_token_scale());
       chunk_answers<Element, Shape> answers = {};
-      answers.read(state, q);
-      answers.multiply_tokens(decays.front);
+      constexpr bool is_short = recurrence::sm80::range_is_short<Element>;
+      recurrence::sm80::range_scale of_state;
+      if constexpr (is_short) of_state = recurrence::sm80::range_scale::of(state.largest());
+      answers.read(state, q, of_state.factor);
+      answers.multiply_tokens(decays.front, of_state.inverse);
       state.multiply(decays.whole);
       __syncthreads();
+      if constexpr (is_short) answers.multiply_tokens(shared_.of_weights.factor);
       const bool finite =
           add_tokens(state, answers, k, shared_.v[place], {0, Shape::tokens}, decays.rest);
       if (warp_ == 0) {
         sum_head_decays(shared_.of_heads[place ^ 1], next_decays, log2_token_scale());
       }
+      if constexpr (is_short) answers.multiply_tokens(shared_.of_weights.inverse);
       store(answers, shared_.v[place], token, {0, count_at(token)}, finite, true);
       at_boundary(state, next, true);
     }
@@ -366,12 +373,12 @@ __global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
   };
   recurrence::sm80::warp_state<Shape::keys, Shape::tiles> state;
   state.load(scan.initial.data, dtype::f32, first_of(scan.initial), columns_of(scan.initial));
-  if (returns) state.multiply(scan.state_sign);
+  if (returns) state.multiply(scan.initial_scale);
   if (all.length > 0) {
     chunk_walk<Element, Shape, Decay, Back>(launch, scan, shared, all, head, static_cast<int>(item.tile))
         .go_through(state);
   }
-  if (returns) state.multiply(scan.state_sign);
+  if (returns) state.multiply(scan.final_scale);
   state.store(scan.final.data, dtype::f32, first_of(scan.final), columns_of(scan.final));
 }
 

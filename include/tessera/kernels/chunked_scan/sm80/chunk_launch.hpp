@@ -39,6 +39,8 @@ struct chunk_kernels {
   using element = element_t<Kernel::config.type>;
   static constexpr int keys = resolved(Kernel::config).key_dim;
   static constexpr bool is_backward = Kernel::config.pass == chunked_scan_pass::backward;
+  /// Rows times decays of channels go beyond the range of f16.
+  static constexpr bool takes_channels = !recurrence::sm80::range_is_short<element>;
   using kernel_type = chunk_kernel<is_backward>;
   /// The third: backward, of the transposed states of decays by channel.
   static constexpr chunk_decay third = is_backward ? chunk_decay::values : chunk_decay::bonus;
@@ -60,21 +62,24 @@ struct chunk_kernels {
     return columns == 64 ? of_shape<Decay, 64>() : of_shape<Decay, 128>();
   }
   static kernel_type of(chunk_decay decay, int columns) {
-    if (decay == chunk_decay::heads) return of_columns<chunk_decay::heads>(columns);
-    return decay == chunk_decay::channels ? of_columns<chunk_decay::channels>(columns)
-                                          : of_columns<third>(columns);
+    if constexpr (takes_channels) {
+      if (decay == chunk_decay::channels) return of_columns<chunk_decay::channels>(columns);
+      if (decay == third) return of_columns<third>(columns);
+    }
+    return of_columns<chunk_decay::heads>(columns);
   }
 
   static auto entries() {
     constexpr std::array decays{chunk_decay::heads, chunk_decay::channels, third};
-    std::array<prim::cuda::kernel_entry, 2 * decays.size() + (is_backward ? 2 : 0)> all;
-    for (std::size_t i = 0; i < 2 * decays.size(); ++i) {
+    constexpr std::size_t scans = 2 * (takes_channels ? decays.size() : 1);
+    std::array<prim::cuda::kernel_entry, scans + (is_backward ? 2 : 0)> all;
+    for (std::size_t i = 0; i < scans; ++i) {
       const kernel_type of_row = of(decays[i / 2], i % 2 == 0 ? 64 : 128);
       all[i] = cuda::entry_of(of_row.kernel, of_row.shared_bytes);
     }
     if constexpr (is_backward) {
-      all[2 * decays.size()] = cuda::entry_of(&make_decay_gradients<element>);
-      all[2 * decays.size() + 1] =
+      all[scans] = cuda::entry_of(&make_decay_gradients<element>);
+      all[scans + 1] =
           cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
     }
     return all;
@@ -196,7 +201,7 @@ cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* 
   const auto add_shares = [&](const chunked_scan_rows& from, const chunked_scan_rows& to,
                               std::int64_t columns) {
     if (code != cudaSuccess) return;
-    code = launch_head_shares({.shares = static_cast<const float*>(from.data),
+    code = recurrence::sm80::launch_head_shares<chunked_scan_rows>({.shares = static_cast<const float*>(from.data),
                                .tokens = call.tokens,
                                .entries = recurrence::entries_of(call),
                                .heads = call.heads,

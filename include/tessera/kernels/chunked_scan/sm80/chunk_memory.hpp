@@ -41,6 +41,11 @@ struct answer_factors {
   float at[used ? Shape::tokens : 1][used ? Shape::columns + 8 : 1];
 };
 
+/// Of rows of weights of a type whose range is short: what they are multiplied by, and its inverse.
+struct weight_scales {
+  float factor[64], inverse[64];
+};
+
 template <class Shape, chunk_decay Decay>
 struct chunk_memory {
   // Two of each. Of decays by channel the second of q and k are the scaled ones, of decays by
@@ -52,6 +57,7 @@ struct chunk_memory {
   head_decays of_heads[Decay == chunk_decay::heads ? 2 : 1];
   channel_decays<Shape, Decay> of_channels;
   answer_factors<Shape, Decay> of_answers;
+  weight_scales of_weights;
   int first_not_finite[Shape::columns];
   ordered_rows rows_q, rows_k, rows_v, rows_g, rows_gk, rows_out;  ///< registers are rare
 };

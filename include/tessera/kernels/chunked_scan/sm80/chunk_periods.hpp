@@ -75,7 +75,7 @@ class period_place {
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const float whole = scan.state_sign * prim::cuda::sum_of_quad(sum[j]);
+        const float whole = scan.final_scale * prim::cuda::sum_of_quad(sum[j]);
         const int column = first_column_ + tile * 16 + j * 8 + lane / 4;
         if (lane % 4 == 0 && column < scan.values) products_[column] = whole;
       }

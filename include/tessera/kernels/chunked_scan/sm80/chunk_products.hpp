@@ -31,12 +31,13 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
   for (int half = 0; half < 2; ++half) {
     const int row = block * 16 + static_cast<int>(lane) / 4 + half * 8;
     const float of_row = Decay == chunk_decay::heads ? decays.sums[row] + log2_scale : 0.0f;
+    float most = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8 / sharers; ++i) {
       const int tile = (i / 2 * sharers + warp / 4) * 2 + i % 2;
       if (tile / 2 > block) break;
       const int token = tile * 8 + static_cast<int>(lane) % 4 * 2;
-      float weight[2] = {scores[i].at[2 * half], scores[i].at[2 * half + 1]};
+      float* const weight = scores[i].at + 2 * half;
       if constexpr (Decay == chunk_decay::heads) {
         const float2 sums = *reinterpret_cast<const float2*>(decays.sums + token);
         weight[0] *= prim::cuda::exp2_fast(of_row - sums.x);
@@ -49,11 +50,28 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
           if (Decay == chunk_decay::bonus && token + j == row) weight[j] = bonus[half];
         }
       }
+      most = fmaxf(most, fmaxf(fabsf(weight[0]), fabsf(weight[1])));
+    }
+    float factor = 1.0f;
+    if constexpr (recurrence::sm80::range_is_short<Element>) {
+      static_assert(sharers == 1);
+      const auto scale = recurrence::sm80::range_scale::of(recurrence::sm80::max_of_quad(most));
+      factor = scale.factor;
+      if (lane % 4 == 0) {
+        shared.of_weights.factor[row] = scale.factor;
+        shared.of_weights.inverse[row] = scale.inverse;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8 / sharers; ++i) {
+      const int tile = (i / 2 * sharers + warp / 4) * 2 + i % 2;
+      if (tile / 2 > block) break;
+      const float* const weight = scores[i].at + 2 * half;
       prim::cuda::store_shared_4(weights +
                                      Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
                                                                 static_cast<std::uint32_t>(tile)) +
                                      lane % 4 * 4,
-                                 words::pack(weight[0], weight[1]));
+                                 words::pack(factor * weight[0], factor * weight[1]));
     }
   }
 }

@@ -55,9 +55,9 @@ struct chunk_scan {
   /// of heads of keys and values, keys and values of heads of queries.
   bool returns = false;
   float answer_scale = 1.0f;
-  float log2_token_scale = 0.0f;  ///< of the magnitude; -infinity: tokens add nothing
-  /// Of the states in memory: the sign of `token_scale`, which the state has not.
-  float state_sign = 1.0f;
+  float log2_token_scale = 0.0f;  ///< -infinity: tokens add nothing
+  /// From a state in memory to the one of the scan, and back.
+  float initial_scale = 1.0f, final_scale = 1.0f;
   /// States at the ends of periods: those of S are kept for the product with those of D.
   bool keeps_states = false, multiplies_states = false;
 };
@@ -105,13 +105,16 @@ inline chunk_scan query_scan_of(const chunked_scan_kernel_args& call) {
           .values = static_cast<int>(call.keys),
           .answer_scale = call.scale};
 }
-/// A scan from the last token on; the tensors are the caller's.
+/// A scan from the last token on; the tensors are the caller's. Its state is D / scale, so that
+/// tokens are operands as they are, or D where the scale is next to nothing.
 inline chunk_scan returning_scan_of(const chunked_scan_kernel_args& call) {
-  const float sign = call.scale < 0.0f ? -1.0f : 1.0f;
+  const bool divides = std::fabs(call.scale) >= 0x1p-40f;
+  const float unit = divides ? call.scale : std::copysign(1.0f, call.scale);
   return {.returns = true,
-          .answer_scale = sign,
-          .log2_token_scale = std::log2(std::fabs(call.scale)),
-          .state_sign = sign};
+          .answer_scale = unit,
+          .log2_token_scale = divides ? 0.0f : std::log2(std::fabs(call.scale)),
+          .initial_scale = 1.0f / unit,
+          .final_scale = unit};
 }
 inline chunk_scan key_scan_of(const chunked_scan_kernel_args& call, const chunked_scan_rows& d_k) {
   chunk_scan scan = returning_scan_of(call);

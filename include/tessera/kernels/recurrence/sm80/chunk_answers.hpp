@@ -62,11 +62,12 @@ struct chunk_answers {
 
   prim::cuda::accumulator at[4][2 * Shape::tiles];
 
-  __device__ __forceinline__ void multiply_tokens(const float* factors) {
+  __device__ __forceinline__ void multiply_tokens(const float* factors, float factor = 1.0f) {
     const int row = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const float upper = factors[block * 16 + row], lower = factors[block * 16 + row + 8];
+      const float upper = factor * factors[block * 16 + row];
+      const float lower = factor * factors[block * 16 + row + 8];
 #pragma unroll
       for (auto& tile : at[block]) {
         tile.at[0] *= upper;
@@ -77,9 +78,10 @@ struct chunk_answers {
     }
   }
 
-  /// += rows state, of rows of queries at `queries`.
+  /// += rows state, of rows of queries at `queries`; of f16 times `factor`.
   template <class State>
-  __device__ __forceinline__ void read(const State& state, std::uint32_t queries) {
+  __device__ __forceinline__ void read(const State& state, std::uint32_t queries,
+                                       float factor = 1.0f) {
     using key_rows = typename Shape::key_rows;
     queries += key_rows::lane_of_a(prim::cuda::thread_index() % 32);
 #pragma unroll
@@ -91,7 +93,7 @@ struct chunk_answers {
       }
 #pragma unroll
       for (int i = 0; i < Shape::tiles; ++i) {
-        const prim::cuda::fragment_b2 columns = state.template operand<Element>(i, depth);
+        const prim::cuda::fragment_b2 columns = state.template operand<Element>(i, depth, factor);
 #pragma unroll
         for (int block = 0; block < 4; ++block) {
           words::template multiply_add<0>(at[block][2 * i], rows[block], columns);
