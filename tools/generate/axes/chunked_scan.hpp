@@ -53,6 +53,14 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .forms = {chunk},
           .key_dims = {64, most_chunk_keys},
       },
+      {
+          .about = "sm90: prompts likewise with wgmma",
+          .targets = {cuda_sm90},
+          .types = {dtype::bf16},
+          .passes = {forward},
+          .forms = {chunk},
+          .key_dims = {64, most_chunk_keys},
+      },
   };
 }
 

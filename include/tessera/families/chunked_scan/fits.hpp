@@ -58,12 +58,13 @@ struct fits_of<chunked_scan_config> {
           .distance = 1,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                return !goes_by_chunks(row) || row.pass == chunked_scan_pass::forward ||
-                       !wanted.bonus;
+                const bool reads_itself = row.pass == chunked_scan_pass::forward &&
+                                          row.target == backend::cuda_sm80;
+                return !goes_by_chunks(row) || !wanted.bonus || reads_itself;
               },
           .obstacle =
               [](const config&, const asked&) {
-                return std::string("tokens have a bonus, the row's chunks go back without one");
+                return std::string("tokens have a bonus, which the row's chunks have not");
               }},
       fit_rule<config, asked>{
           .name = "value dim",
