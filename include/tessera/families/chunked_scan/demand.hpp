@@ -23,7 +23,7 @@ struct chunked_scan_demand {
   bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
   bool channels = false;  ///< of keys decay by themselves
   bool bonus = false;     ///< a token reads itself through a bonus
-  std::uint8_t unused = 0;
+  bool decay_gradients = false;  ///< wanted, of keys
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< of all sequences
   std::int64_t heads = 0;
@@ -56,6 +56,7 @@ constexpr chunked_scan_demand demand_of(recurrent_op op, const recurrent_args& a
   chunked_scan_demand demand = scan_demand_of(pass_of(op), decay_of(keys, args.gv.present()),
                                               args.q, args.v, args.cu_seqlens, unaligned);
   demand.channels = args.gk.present();
+  demand.decay_gradients = args.d_g.present() || args.d_gk.present();
   return demand;
 }
 
@@ -85,6 +86,7 @@ inline constexpr std::array table{
     fields::exact_but<&chunked_scan_demand::aligned>(1, "aligned"),
     fields::exact_but<&chunked_scan_demand::channels>(0, "channels"),
     fields::exact_but<&chunked_scan_demand::bonus>(0, "bonus"),
+    fields::exact_but<&chunked_scan_demand::decay_gradients>(0, "decay_gradients"),
     fields::bucket<&chunked_scan_demand::sequences>("sequences"),
     fields::length<&fields::value_of<&chunked_scan_demand::sequences>,
                    &fields::value_of<&chunked_scan_demand::tokens>>(),

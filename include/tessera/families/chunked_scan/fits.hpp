@@ -54,6 +54,19 @@ struct fits_of<chunked_scan_config> {
                     "rows times decays of up to 2^64 leave its range");
               }},
       fit_rule<config, asked>{
+          .name = "gradients of decays",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || !wanted.decay_gradients || row.type == dtype::bf16;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "gradients of decays are wanted, the row's chunks of f16 keep no states for "
+                    "them: those leave its range");
+              }},
+      fit_rule<config, asked>{
           .name = "bonus",
           .distance = 1,
           .holds =

@@ -1,146 +1,335 @@
-// Gradients of log decays. With e_t = <S_t, a_{t+1} D_{t+1}>, a sum over the values of each channel,
+// Gradients of log decays, a chunk and head at a time. With G_t the sum of a channel's log decays up
+// to token t of the chunk, S the state in front of it, D the gradient of the state behind it times
+// the decay of the token there, W_sj = q_s k_j exp(G_s - G_j) (v_j . d_out_s), and everything of one
+// channel, where <S, D> sums over the values,
 //
-//   d_log_a_t = q_t d_q_t - k_t d_k_t + e_t      e_{t-1} = d_log_a_t
+//   d_log_a_t = exp(G_end) <S, D> + sum over s >= t of exp(G_s) q_s (S d_out_s)
+//             + sum over j < t of exp(G_end - G_j) k_j (D v_j) + sum over s >= t > j of W_sj
 //
-// from the last token of a period to its first: e at its end is a product of states that were kept
-// (chunk_periods.hpp), so that no error outlives a period.
+// The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
+// W_js), whose W cancel: they are computed once, in f32. (The same of d_q and d_k, rounded, is what
+// others do: it was off by a fourth where channels forget in a few tokens.)
 #pragma once
 
 #include <cstdint>
 
-#include <tessera/kernels/chunked_scan/sm80/chunk_periods.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
+#include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
 struct decay_gradients {
-  static constexpr int threads = 128;  ///< a channel each
-  static constexpr int together = 8;   ///< tokens whose loads are under way at a time
   chunked_scan_kernel_args call{};
-  chunked_scan_rows d_q{}, d_k{};  ///< of each head of queries
-  chunk_periods periods{};
+  chunk_states states{};
+  float scale_of_d = 1.0f;  ///< of the kept gradients of states
 };
 
-/// A period of a sequence and head.
-template <class Element>
-class decay_period {
-  static constexpr int together = decay_gradients::together;
-  static constexpr int warps = decay_gradients::threads / 32;
+/// A thread has a channel of `Keys`; of products a warp has the columns of its threads' channels.
+/// Rows of d_out and v have `Keys` channels, too: the values.
+template <int Keys>
+struct decay_shape : chunk_shape<Keys, 2, Keys / 32> {
+  static constexpr int pairs = 16;  ///< tokens j whose W a thread has at a time
+};
+
+template <class Shape>
+struct decay_memory {
+  struct rows_of_operands {
+    unsigned char d_out[Shape::key_rows::bytes], v[Shape::key_rows::bytes];
+  };
+  /// Of each token and channel; in rows of different banks.
+  struct sums_of_channels {
+    float of_queries[Shape::tokens][Shape::columns + 8], of_keys[Shape::tokens][Shape::columns + 8];
+  };
+  union alignas(1024) {
+    rows_of_operands rows;
+    sums_of_channels sums;
+  };
+  alignas(16) float scores[Shape::tokens][Shape::tokens + 4];  ///< v_j . d_out_s for j < s, else 0
+  float products[Shape::columns];                              ///< <S, D>
+  ordered_rows rows_q, rows_k, rows_v, rows_d_out, rows_g, rows_gk, rows_d_g, rows_d_gk;
+};
+
+template <class Element, class Shape>
+class decay_chunk {
+  using memory = decay_memory<Shape>;
 
  public:
-  __device__ __forceinline__ decay_period(const decay_gradients& args, const sequence& all,
-                                          std::int64_t head, float (&sums)[together][warps])
+  __device__ __forceinline__ decay_chunk(const decay_gradients& args, memory& shared,
+                                         const sequence& all, std::int64_t head)
       : args_(args),
         call_(args.call),
+        shared_(shared),
         all_(all),
         head_(head),
-        kv_head_(recurrence::shared_head(head, args.call.heads, args.call.kv_heads)),
         channel_(static_cast<int>(threadIdx.x)),
-        sums_(sums) {}
+        warp_(static_cast<int>(threadIdx.x) / 32) {
+    if (call_.g_gamma != nullptr) {
+      gamma_ = call_.g_gamma[all.number * call_.gamma_sequence + head * call_.gamma_head];
+    }
+    if (threadIdx.x == 0) {
+      const std::int64_t kv_head = recurrence::shared_head(head, call_.heads, call_.kv_heads);
+      shared.rows_q = ordered_rows::of(call_.q, all, head);
+      shared.rows_k = ordered_rows::of(call_.k, all, kv_head);
+      shared.rows_v = ordered_rows::of(call_.v, all, kv_head);
+      shared.rows_d_out = ordered_rows::of(call_.d_out, all, head);
+      shared.rows_g = ordered_rows::of(call_.g, all, head);
+      shared.rows_gk = ordered_rows::of(call_.gk, all, head);
+      shared.rows_d_g = ordered_rows::of(call_.d_g, all, head);
+      shared.rows_d_gk = ordered_rows::of(call_.d_gk, all, head);
+    }
+    __syncthreads();
+  }
 
-  __device__ __forceinline__ void run(std::int64_t period) const {
-    const std::int64_t first = period * chunk_periods::tokens;
-    const std::int64_t end = min(first + chunk_periods::tokens, all_.length);
-    float left = 0.0f;
+  __device__ __forceinline__ void run(std::int64_t chunk) {
+    first_ = chunk * Shape::tokens;
+    count_ = static_cast<int>(min(all_.length - first_, std::int64_t{Shape::tokens}));
+    multiply(first_chunk_of(args_.states, all_) + chunk);
     if (channel_ < call_.keys) {
-      const std::int64_t of_head =
-          (first_period_of(args_.periods, all_) + period) * call_.heads + head_;
-      left = args_.periods.products[of_head * call_.keys + channel_];
-      if (end < all_.length) left *= decay_at(end);
+      read_states();
+      for (int first = 0; first < count_; first += Shape::pairs) add_pairs(first);
+      sum_up();
+    } else {
+      for (int t = 0; t < count_; ++t) of_queries(t) = 0.0f;
     }
-    for (std::int64_t step = end; step > first; step -= together) {
-      take_tokens(max(step - together, first), static_cast<int>(min(step - first, std::int64_t{together})), left);
-    }
+    if (call_.d_g.data != nullptr) add_channels();
+    __syncthreads();
   }
 
  private:
-  __device__ __forceinline__ float decay_at(std::int64_t step) const {
-    const std::int64_t token = all_.token(step);
-    float x = 0.0f;
-    if (call_.g_gamma != nullptr) {
-      x = call_.g_gamma[all_.number * call_.gamma_sequence + head_ * call_.gamma_head];
+  /// Products on the matrix unit: scores, and what states have for d_out and v.
+  __device__ __forceinline__ void multiply(std::int64_t chunk) {
+    using answers_of = recurrence::sm80::chunk_answers<Element, Shape>;
+    copy(shared_.rows.d_out, call_.d_out, shared_.rows_d_out);
+    copy(shared_.rows.v, call_.v, shared_.rows_v);
+    prim::cuda::commit_copies();
+    prim::cuda::wait_copies<0>();
+    __syncthreads();
+    const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
+    const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v);
+    for (int block = warp_; block < 4; block += Shape::warps) make_scores(d_out, v, block);
+    const kept_columns of_s(args_.states.of_s, chunk, call_, head_, warp_);
+    const kept_columns of_d(args_.states.of_d, chunk, call_, head_, warp_);
+    answers_of queries = {}, keys = {};
+    queries.read(of_s, d_out);
+    keys.read(of_d, v);
+    make_products(of_s, of_d);
+    __syncthreads();
+    put(shared_.sums.of_queries, queries);
+    put(shared_.sums.of_keys, keys);
+    __syncthreads();
+  }
+  __device__ __forceinline__ void copy(unsigned char* to, const chunked_scan_rows& from,
+                                       const ordered_rows& rows) const {
+    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
+        prim::cuda::shared_address(to), from.data, rows, first_, count_,
+        static_cast<int>(call_.values));
+  }
+  /// The tiles of a warp, as `chunk_answers::read` takes them.
+  struct kept_columns {
+    __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
+                                            const chunked_scan_kernel_args& call, std::int64_t head,
+                                            int warp)
+        : tiles{kept_tile<Shape::keys>::of(states, chunk, call, head, first_of(call, warp, 0)),
+                kept_tile<Shape::keys>::of(states, chunk, call, head, first_of(call, warp, 1))} {}
+    /// Columns behind the last read those of another tile: their threads have no channel.
+    static __device__ __forceinline__ int first_of(const chunked_scan_kernel_args& call, int warp,
+                                                   int i) {
+      return min(warp * 2 + i, (static_cast<int>(call.keys) - 1) / 16);
     }
+    template <class>
+    __device__ __forceinline__ prim::cuda::fragment_b2 operand(int tile, int depth, float) const {
+      return tiles[tile].template operand<Element>(depth);
+    }
+    kept_tile<Shape::keys> tiles[2];
+  };
+
+  __device__ __forceinline__ void make_scores(std::uint32_t d_out, std::uint32_t v, int block) {
+    prim::cuda::accumulator scores[8] = {};
+    recurrence::sm80::multiply_rows<Element, Shape, 1>(scores, d_out, v, block, 0);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int row = block * 16 + i % 2 * 8 + lane / 4, token = i / 2 * 8 + lane % 4 * 2;
+      const float* const x = scores[i / 2].at + i % 2 * 2;
+      *reinterpret_cast<float2*>(&shared_.scores[row][token]) =
+          make_float2(token < row ? x[0] : 0.0f, token + 1 < row ? x[1] : 0.0f);
+    }
+  }
+  __device__ __forceinline__ void make_products(const kept_columns& of_s,
+                                                const kept_columns& of_d) {
+    using words = prim::cuda::half_words<bf16>;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+      float sum[2] = {};
+#pragma unroll
+      for (int depth = 0; depth < Shape::keys / 16; ++depth) {
+        const auto s = of_s.template operand<Element>(tile, depth, 1.0f);
+        const auto d = of_d.template operand<Element>(tile, depth, 1.0f);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          float& to = sum[j / 2];
+          to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j])),
+                    words::unpack(static_cast<std::uint16_t>(d.reg[j])), to);
+          to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j] >> 16)),
+                    words::unpack(static_cast<std::uint16_t>(d.reg[j] >> 16)), to);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float whole = prim::cuda::sum_of_quad(sum[j]);
+        if (lane % 4 == 0) shared_.products[warp_ * 32 + tile * 16 + j * 8 + lane / 4] = whole;
+      }
+    }
+  }
+  __device__ __forceinline__ void put(
+      float (&to)[Shape::tokens][Shape::columns + 8],
+      const recurrence::sm80::chunk_answers<Element, Shape>& answers) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int tile = i % 4, half = i / 4 % 2, block = i / 8;
+      const float* const x = answers.at[block][tile].at + 2 * half;
+      *reinterpret_cast<float2*>(
+          &to[block * 16 + half * 8 + lane / 4][warp_ * 32 + tile * 8 + lane % 4 * 2]) =
+          make_float2(x[0], x[1]);
+    }
+  }
+
+  // From here on a thread has its channel.
+
+  __device__ __forceinline__ float& of_queries(int t) { return shared_.sums.of_queries[t][channel_]; }
+  __device__ __forceinline__ float& of_keys(int t) { return shared_.sums.of_keys[t][channel_]; }
+  __device__ __forceinline__ float decay_at(std::int64_t step) const {
+    float x = gamma_;
     if (call_.g.data != nullptr) {
-      x += prim::cuda::number_at(call_.g.data, call_.g.type,
-                                 row_of(call_.g, all_.entry, token, head_));
+      x += prim::cuda::number_at(call_.g.data, call_.g.type, shared_.rows_g.at(step));
     }
     if (call_.gk.data != nullptr) {
       x += prim::cuda::number_at(call_.gk.data, call_.gk.type,
-                                 row_of(call_.gk, all_.entry, token, head_) + channel_);
+                                 shared_.rows_gk.at(step) + channel_);
     }
-    return expf(x);
+    return prim::cuda::exp2_fast(log2_decay(x));
   }
-  __device__ __forceinline__ float element_of(const chunked_scan_rows& rows, std::int64_t token,
-                                              std::int64_t head) const {
+  __device__ __forceinline__ float element_of(const chunked_scan_rows& rows,
+                                              const ordered_rows& order, int t) const {
     return prim::cuda::float_of(
-        static_cast<const Element*>(rows.data)[row_of(rows, all_.entry, token, head) + channel_]);
+        static_cast<const Element*>(rows.data)[order.at(first_ + t) + channel_]);
+  }
+  __device__ __forceinline__ float query(int t) const {
+    return call_.scale * element_of(call_.q, shared_.rows_q, t);
+  }
+  __device__ __forceinline__ float key(int t) const {
+    return element_of(call_.k, shared_.rows_k, t);
   }
 
-  __device__ __forceinline__ void take_tokens(std::int64_t first, int count, float& left) const {
-    float of_queries[together] = {}, of_keys[together] = {};
-    if (channel_ < call_.keys) {
-#pragma unroll
-      for (int i = 0; i < together; ++i) {
-        if (i >= count) continue;
-        const std::int64_t token = all_.token(first + i);
-        of_queries[i] = element_of(call_.q, token, head_) * element_of(args_.d_q, token, head_);
-        const float key = element_of(call_.k, token, kv_head_);
-        of_keys[i] = key * (args_.d_k.type == dtype::f32
-                                ? static_cast<const float*>(args_.d_k.data)[row_of(
-                                      args_.d_k, all_.entry, token, head_) + channel_]
-                                : element_of(args_.d_k, token, head_));
-      }
+  /// exp(G_s) q_s (S d_out_s), and the sums of exp(G_end - G_j) k_j (D v_j) over j < t; `whole_`
+  /// becomes exp(G_end) <S, D>.
+  __device__ __forceinline__ void read_states() {
+    const std::int64_t next = first_ + count_;
+    const float behind = args_.scale_of_d * (next < all_.length ? decay_at(next) : 1.0f);
+    float decay = 1.0f;
+#pragma unroll 8
+    for (int t = 0; t < count_; ++t) {
+      decay *= decay_at(first_ + t);
+      of_queries(t) *= decay * query(t);
     }
-    float gradient[together];
-#pragma unroll
-    for (int i = together - 1; i >= 0; --i) {
-      left += of_queries[i] - of_keys[i];  // behind the last token both are 0
-      gradient[i] = left;
+    whole_ = decay * behind * shared_.products[channel_];
+    decay = behind;
+#pragma unroll 8
+    for (int t = count_ - 1; t >= 0; --t) {
+      of_keys(t) *= decay * key(t);
+      decay *= decay_at(first_ + t);
     }
-    if (call_.d_gk.data != nullptr && channel_ < call_.keys) {
-#pragma unroll
-      for (int i = 0; i < together; ++i) {
-        if (i >= count) continue;
-        const std::int64_t row = row_of(call_.d_gk, all_.entry, all_.token(first + i), head_);
-        prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type, row + channel_, gradient[i]);
-      }
+    float sum = 0.0f;
+    for (int t = 0; t < count_; ++t) {
+      const float own = of_keys(t);
+      of_keys(t) = sum;
+      sum += own;
     }
-    if (call_.d_g.data != nullptr) add_channels(first, count, gradient);
   }
-  __device__ __forceinline__ void add_channels(std::int64_t first, int count,
-                                               const float (&gradient)[together]) const {
+  /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j.
+  __device__ __forceinline__ void add_pairs(int first) {
+    constexpr int pairs = Shape::pairs;
+    float keys[pairs], decays[pairs], sums[pairs];
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
-      const float sum = prim::cuda::sum_of_warp(gradient[i]);
-      if (channel_ % 32 == 0) sums_[i][channel_ / 32] = sum;
+    for (int j = 0; j < pairs; ++j) {
+      keys[j] = first + j < count_ ? key(first + j) : 0.0f;
+      decays[j] = 1.0f;
+      sums[j] = 0.0f;
     }
+#pragma unroll 2
+    for (int s = first + 1; s < count_; ++s) {
+      const float decay = decay_at(first_ + s), read = query(s);
+      float scores[pairs], sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < pairs; j += 4) {
+        const auto four = *reinterpret_cast<const float4*>(&shared_.scores[s][first + j]);
+        scores[j] = four.x;
+        scores[j + 1] = four.y;
+        scores[j + 2] = four.z;
+        scores[j + 3] = four.w;
+      }
+#pragma unroll
+      for (int j = 0; j < pairs; ++j) {
+        decays[j] = first + j < s ? decays[j] * decay : 1.0f;
+        const float weight = decays[j] * scores[j];
+        sum = fmaf(weight, keys[j], sum);
+        sums[j] = fmaf(weight, read, sums[j]);
+      }
+      of_queries(s) = fmaf(sum, read, of_queries(s));
+    }
+#pragma unroll
+    for (int j = 0; j < pairs; ++j) {
+      if (first + j < count_) of_queries(first + j) -= sums[j] * keys[j];
+    }
+  }
+  __device__ __forceinline__ void sum_up() {
+    float sum = whole_;
+    for (int t = count_ - 1; t >= 0; --t) {
+      sum += of_queries(t);
+      const float gradient = sum + of_keys(t);
+      of_queries(t) = gradient;
+      if (call_.d_gk.data == nullptr) continue;
+      prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type,
+                             shared_.rows_d_gk.at(first_ + t) + channel_, gradient);
+    }
+  }
+  /// Of a head, over its channels: a warp for each token.
+  __device__ __forceinline__ void add_channels() {
     __syncthreads();
-    if (channel_ < count) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int t = warp_; t < count_; t += Shape::warps) {
       float sum = 0.0f;
-      for (const float of_warp : sums_[channel_]) sum += of_warp;
-      const std::int64_t row = row_of(call_.d_g, all_.entry, all_.token(first + channel_), head_);
-      prim::cuda::put_number(call_.d_g.data, call_.d_g.type, row, sum);
+#pragma unroll
+      for (int c = lane; c < Shape::columns; c += 32) sum += shared_.sums.of_queries[t][c];
+      sum = prim::cuda::sum_of_warp(sum);
+      if (lane != 0) continue;
+      prim::cuda::put_number(call_.d_g.data, call_.d_g.type, shared_.rows_d_g.at(first_ + t), sum);
     }
-    __syncthreads();
   }
 
   const decay_gradients& args_;
   const chunked_scan_kernel_args& call_;
+  memory& shared_;
   const sequence& all_;
-  std::int64_t head_, kv_head_;
-  int channel_;
-  float (&sums_)[together][warps];
+  std::int64_t head_, first_ = 0;
+  int channel_, warp_, count_ = 0;
+  float gamma_ = 0.0f, whole_ = 0.0f;
 };
 
-/// blockIdx.x is a sequence and head; blocks of blockIdx.y take its periods in turn.
-template <class Element>
-__global__ void __launch_bounds__(decay_gradients::threads)
+/// blockIdx.x is a sequence and head; blocks of blockIdx.y take its chunks in turn.
+template <class Element, class Shape>
+__global__ void __launch_bounds__(Shape::threads, 2)
     make_decay_gradients(__grid_constant__ const decay_gradients args) {
-  __shared__ float sums[decay_gradients::together][decay_gradients::threads / 32];
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<decay_memory<Shape>*>(memory);
   const recurrence::tile_item item(blockIdx.x, 1, args.call.heads);
   const sequence all = sequence_of<device_code>(args.call, item.sequence);
   if (all.is_rest) {
@@ -153,10 +342,10 @@ __global__ void __launch_bounds__(decay_gradients::threads)
     clear(args.call.d_g, 1);
     return;
   }
-  if (!all.has_states) return;
-  const decay_period<Element> of_head(args, all, item.head, sums);
-  const std::int64_t periods = (all.length + chunk_periods::tokens - 1) / chunk_periods::tokens;
-  for (std::int64_t period = blockIdx.y; period < periods; period += gridDim.y) of_head.run(period);
+  if (!all.has_states || all.length <= 0) return;
+  decay_chunk<Element, Shape> of_head(args, shared, all, item.head);
+  const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
+  for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) of_head.run(chunk);
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

@@ -17,13 +17,14 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_channels.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_memory.hpp>
-#include <tessera/kernels/chunked_scan/sm80/chunk_periods.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_products.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
+#include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/kernels/recurrence/sm80/warp_state.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
@@ -46,14 +47,13 @@ class chunk_walk {
  public:
   __device__ __forceinline__ chunk_walk(const chunk_launch<Back>& launch, const chunk_scan& scan,
                                         memory& shared, const sequence& all, std::int64_t head,
-                                        int tile)
+                                        int column)
       : launch_(launch),
         scan_(scan),
         shared_(shared),
         all_(all),
         head_(head),
-        tile_(tile),
-        column_(tile * Shape::columns),
+        column_(column),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32) {
     const chunked_scan_kernel_args& args = launch.call;
@@ -158,7 +158,7 @@ class chunk_walk {
     }
     int place = 0;
     for (std::int64_t token = 0, next = 0; token < all_.length; token = next, place ^= 1) {
-      at_boundary(state, token, false);
+      keep(state, token);
       next = token + (Back ? count_at(token) : Shape::tokens);
       prim::cuda::wait_copies<0>();
       __syncthreads();
@@ -190,7 +190,6 @@ class chunk_walk {
       }
       if constexpr (is_short) answers.multiply_tokens(shared_.of_weights.inverse);
       store(answers, shared_.v[place], token, {0, count_at(token)}, finite, true);
-      at_boundary(state, next, true);
     }
     if (returns()) state.multiply(prim::cuda::exp2_fast(head_decay(all_.length - 1)));
   }
@@ -212,7 +211,7 @@ class chunk_walk {
     prim::cuda::commit_copies();
     int place = 0;
     for (std::int64_t token = 0, next = 0; token < all_.length; token = next, place ^= 1) {
-      at_boundary(state, token, false, scaler);
+      keep(state, token, scaler);
       const int count = count_at(token);
       next = token + count;
       scaler.load(token, count);
@@ -243,7 +242,6 @@ class chunk_walk {
         if constexpr (by_column) decay_answers(answers, shared_.of_answers.at, warp_);
         store(answers, v, token, {segment.first, min(segment.end, count)}, finite, last);
       }
-      at_boundary(state, next, true, scaler);
     }
     if (returns()) scaler.decay_by(all_.length - 1);
     flush(state, scaler);
@@ -267,23 +265,17 @@ class chunk_walk {
     multiply_by_factors(state);
   }
 
-  /// Keeps the state behind `token` tokens, or multiplies by the one that was kept, at the end of a
-  /// period.
+  /// Keeps the state in front of the chunk of `token`.
   template <class State, class... Scaler>
-  __device__ __forceinline__ void at_boundary(State& state, std::int64_t token, bool behind,
-                                              Scaler&... scaler) const {
-    if constexpr (Back && Decay != chunk_decay::channels) {
-      if (behind ? !scan_.keeps_states : !scan_.multiplies_states) return;
-      const std::int64_t tokens = behind ? token : all_.length - token;
-      if (tokens % chunk_periods::tokens != 0 && tokens != all_.length) return;
+  __device__ __forceinline__ void keep(State& state, std::int64_t token, Scaler&... scaler) const {
+    if constexpr (Back && Decay != chunk_decay::channels && std::is_same_v<Element, bf16>) {
+      if (scan_.kept == nullptr) return;
       (flush(state, scaler), ...);
       (scaler.begin(), ...);
-      const period_place<Shape> place(launch_, all_, head_, tile_, tokens);
-      if (behind) {
-        place.keep(state);
-      } else {
-        place.multiply(state, scan_);
-      }
+      const std::int64_t last = all_.length - token - 1;
+      const std::int64_t chunk = (scan_.returns ? last : token) / chunk_states::tokens;
+      keep_state<Shape::keys>(state, scan_.kept, first_chunk_of(launch_.states, all_) + chunk,
+                              launch_.call, head_, column_ / 16 + warp_ * Shape::tiles);
     }
   }
 
@@ -338,7 +330,7 @@ class chunk_walk {
   memory& shared_;
   const sequence& all_;
   std::int64_t head_;
-  int tile_, column_, warp_, lane_;
+  int column_, warp_, lane_;
   float gamma_ = 0.0f;
 };
 
@@ -375,7 +367,7 @@ __global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
   state.load(scan.initial.data, dtype::f32, first_of(scan.initial), columns_of(scan.initial));
   if (returns) state.multiply(scan.initial_scale);
   if (all.length > 0) {
-    chunk_walk<Element, Shape, Decay, Back>(launch, scan, shared, all, head, static_cast<int>(item.tile))
+    chunk_walk<Element, Shape, Decay, Back>(launch, scan, shared, all, head, column)
         .go_through(state);
   }
   if (returns) state.multiply(scan.final_scale);

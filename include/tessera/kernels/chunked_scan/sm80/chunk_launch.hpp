@@ -41,14 +41,19 @@ struct chunk_kernels {
   static constexpr bool is_backward = Kernel::config.pass == chunked_scan_pass::backward;
   /// Rows times decays of channels go beyond the range of f16.
   static constexpr bool takes_channels = !recurrence::sm80::range_is_short<element>;
+  /// For the gradients of decays, as operands of products.
+  static constexpr bool keeps_states = is_backward && takes_channels;
+  using of_decays = decay_shape<keys>;
   using kernel_type = chunk_kernel<is_backward>;
   /// The third: backward, of the transposed states of decays by channel.
   static constexpr chunk_decay third = is_backward ? chunk_decay::values : chunk_decay::bonus;
 
   /// With decays of heads a warp has 32 of 128 columns; decays of channels need its registers.
+  /// Scans of gradients spill with 32: all have 64 columns a block.
   template <chunk_decay Decay, int Columns>
   using shape =
-      std::conditional_t<Columns == 64, chunk_shape<keys, 1, 4>,
+      std::conditional_t<Columns == 64 || (is_backward && Decay == chunk_decay::heads),
+                         chunk_shape<keys, 1, 4>,
                          std::conditional_t<Decay == chunk_decay::heads, chunk_shape<keys, 2, 4>,
                                             chunk_shape<keys, 1, 8>>>;
   template <chunk_decay Decay, int Columns>
@@ -72,15 +77,18 @@ struct chunk_kernels {
   static auto entries() {
     constexpr std::array decays{chunk_decay::heads, chunk_decay::channels, third};
     constexpr std::size_t scans = 2 * (takes_channels ? decays.size() : 1);
-    std::array<prim::cuda::kernel_entry, scans + (is_backward ? 2 : 0)> all;
+    std::array<prim::cuda::kernel_entry, scans + (is_backward ? 1 : 0) + (keeps_states ? 1 : 0)>
+        all;
     for (std::size_t i = 0; i < scans; ++i) {
       const kernel_type of_row = of(decays[i / 2], i % 2 == 0 ? 64 : 128);
       all[i] = cuda::entry_of(of_row.kernel, of_row.shared_bytes);
     }
     if constexpr (is_backward) {
-      all[scans] = cuda::entry_of(&make_decay_gradients<element>);
+      all[scans] = cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
+    }
+    if constexpr (keeps_states) {
       all[scans + 1] =
-          cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
+          cuda::entry_of(&make_decay_gradients<element, of_decays>, sizeof(decay_memory<of_decays>));
     }
     return all;
   }
@@ -95,7 +103,9 @@ cudaError_t launch_scans(chunk_launch<Back>& launch, int scans, chunk_decay deca
   for (int i = 0; i < scans; ++i) columns = std::max<std::int64_t>(columns, launch.scans[i].values);
   const std::int64_t states = sequences_with_rest(call) * call.heads;
   const chunk_blocks blocks =
-      chunk_blocks_of(columns, call.sequences * call.heads, multiprocessors);
+      Back && decay == chunk_decay::heads
+          ? chunk_blocks{.columns = 64, .count = (columns + 63) / 64}
+          : chunk_blocks_of(columns, call.sequences * call.heads, multiprocessors);
   if (states * blocks.count <= 0) return cudaSuccess;
   launch.tiles = static_cast<int>(blocks.count);
   const chunk_kernel<Back> of_call = chunk_kernels<Kernel>::of(decay, blocks.columns);
@@ -115,12 +125,15 @@ cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocess
 /// The workspace of a way back by chunks, placed from `base` on; null: nothing is placed.
 struct chunk_scratch {
   chunked_scan_rows d_k{}, d_v{};  ///< of each head of queries
-  chunk_periods periods{};
+  chunk_states kept{};
   bool of_decays = false;  ///< gradients of decays are wanted
   std::size_t bytes = 0;
 
-  chunk_scratch(const chunked_scan_kernel_args& call, std::byte* base)
-      : d_k(call.d_k), d_v(call.d_v), of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr) {
+  /// `key_dim`: of the row.
+  chunk_scratch(const chunked_scan_kernel_args& call, int key_dim, std::byte* base)
+      : d_k(call.d_k),
+        d_v(call.d_v),
+        of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr) {
     cuda::workspace_parts parts(base);
     const std::int64_t entries = recurrence::entries_of(call);
     if (call.heads != call.kv_heads) {
@@ -137,65 +150,59 @@ struct chunk_scratch {
       share(d_v, call.values);
     }
     if (of_decays) {
-      const std::int64_t of_entry = chunk_periods::of_tokens(call.tokens);
+      const std::int64_t of_entry =
+          (call.tokens + chunk_states::tokens - 1) / chunk_states::tokens;
       const bool packed = call.cu_seqlens != nullptr;
-      const std::int64_t count = packed ? of_entry + call.sequences : entries * of_entry;
-      const std::int64_t columns = (call.keys + 127) / 128 * 128;
-      // A thread has 16 columns, or 32, of the channels of the transposed state.
-      parts.take(periods.states, count * call.heads * columns * state_rows(call.values) / 8);
-      parts.take(periods.products, count * call.heads * call.keys);
-      periods.entry = packed ? 0 : of_entry;
+      const std::int64_t chunks = packed ? of_entry + call.sequences : entries * of_entry;
+      const std::int64_t tiles = chunks * call.heads * ((call.keys + 15) / 16);
+      parts.take(kept.of_s, tiles * key_dim * 2);
+      parts.take(kept.of_d, tiles * key_dim * 2);
+      kept.entry = packed ? 0 : of_entry;
     }
     bytes = parts.bytes();
   }
-
- private:
-  static std::int64_t state_rows(std::int64_t values) { return values <= 64 ? 64 : 128; }
 };
 
-/// Gradients of decays of channels or heads, behind those of queries and keys.
+/// Gradients of decays of channels or heads, behind the scans that keep states.
 template <class Kernel>
-cudaError_t launch_decay_gradients(const chunked_scan_kernel_args& call,
-                                   const chunk_scratch& scratch, cudaStream_t stream) {
-  const std::int64_t states = sequences_with_rest(call) * call.heads;
+cudaError_t launch_decay_gradients(const decay_gradients& args, cudaStream_t stream) {
+  using shape = typename chunk_kernels<Kernel>::of_decays;
+  const std::int64_t states = sequences_with_rest(args.call) * args.call.heads;
   if (states <= 0) return cudaSuccess;
   dim3 grid = cuda::grid_of(states);
-  grid.y = static_cast<unsigned>(
-      std::clamp<std::int64_t>(chunk_periods::of_tokens(call.tokens), 1, 1 << 10));
-  const decay_gradients args{
-      .call = call, .d_q = call.d_q, .d_k = scratch.d_k, .periods = scratch.periods};
+  const std::int64_t chunks = (args.call.tokens + shape::tokens - 1) / shape::tokens;
+  grid.y = static_cast<unsigned>(std::clamp<std::int64_t>(chunks, 1, UINT16_MAX));
   return prim::cuda::launch_kernel(
-      &make_decay_gradients<typename chunk_kernels<Kernel>::element>, grid,
-      decay_gradients::threads, 0, stream, false, args);
+      &make_decay_gradients<typename chunk_kernels<Kernel>::element, shape>, grid, shape::threads,
+      static_cast<int>(sizeof(decay_memory<shape>)), stream, false, args);
 }
 
 template <class Kernel>
 cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* workspace,
                                int multiprocessors, cudaStream_t stream) {
-  const chunk_scratch scratch(call, workspace);
-  const bool by_channel = call.gk.data != nullptr;
+  const chunk_scratch scratch(call, chunk_kernels<Kernel>::keys, workspace);
   chunk_scan of_queries = query_scan_of(call);
   chunk_scan of_keys = key_scan_of(call, scratch.d_k);
   const chunk_scan of_values = value_scan_of(call, scratch.d_v);
-  of_queries.keeps_states = of_keys.multiplies_states = scratch.of_decays;
+  of_queries.kept = scratch.kept.of_s;
+  of_keys.kept = scratch.kept.of_d;
   cudaError_t code = cudaSuccess;
   const auto launch = [&](chunk_decay decay, auto... scans) {
     if (code != cudaSuccess) return;
-    chunk_launch<true> args{.call = call, .scans = {scans...}, .periods = scratch.periods};
+    chunk_launch<true> args{.call = call, .scans = {scans...}, .states = scratch.kept};
     code = launch_scans<Kernel>(args, sizeof...(scans), decay, multiprocessors, stream);
   };
-  if (by_channel) {
-    launch(chunk_decay::values, of_queries);
-    launch(chunk_decay::values, of_keys);
-    launch(chunk_decay::channels, of_values);
-  } else if (scratch.of_decays) {
-    launch(chunk_decay::heads, of_queries, of_values);
-    launch(chunk_decay::heads, of_keys);
-  } else {
+  if (call.gk.data == nullptr) {
     launch(chunk_decay::heads, of_queries, of_keys, of_values);
+  } else {
+    launch(chunk_decay::values, of_queries, of_keys);
+    launch(chunk_decay::channels, of_values);
   }
-  if (code == cudaSuccess && scratch.of_decays) {
-    code = launch_decay_gradients<Kernel>(call, scratch, stream);
+  if constexpr (chunk_kernels<Kernel>::keeps_states) {
+    if (code == cudaSuccess && scratch.of_decays) {
+      code = launch_decay_gradients<Kernel>(
+          {.call = call, .states = scratch.kept, .scale_of_d = of_keys.final_scale}, stream);
+    }
   }
   if (call.heads == call.kv_heads) return code;
   const auto add_shares = [&](const chunked_scan_rows& from, const chunked_scan_rows& to,

@@ -58,21 +58,17 @@ struct chunk_scan {
   float log2_token_scale = 0.0f;  ///< -infinity: tokens add nothing
   /// From a state in memory to the one of the scan, and back.
   float initial_scale = 1.0f, final_scale = 1.0f;
-  /// States at the ends of periods: those of S are kept for the product with those of D.
-  bool keeps_states = false, multiplies_states = false;
+  /// Where the transposed states in front of chunks are kept; null: nowhere.
+  uint4* kept = nullptr;
 };
 
-/// Where the states at the ends of periods of tokens lie, and their products, for the gradients of
-/// decays.
-struct chunk_periods {
-  static constexpr int tokens = 128;
-  /// [periods of all sequences][H][tiles][words of a thread / 4][threads], pairs of bf16.
-  uint4* states = nullptr;
-  /// <S, D> at the end of each, summed over values: [periods of all sequences][H][K].
-  float* products = nullptr;
-  std::int64_t entry = 0;  ///< periods of an entry; packed: 0
-
-  static std::int64_t of_tokens(std::int64_t length) { return (length + tokens - 1) / tokens; }
+/// States in front of chunks, for the gradients of decays: of S in front of the first token of a
+/// chunk, of D behind its last.
+struct chunk_states {
+  static constexpr int tokens = 64;
+  /// [chunks of all sequences][H][tiles of 16 channels][words of a lane / 4][32], pairs of bf16.
+  uint4 *of_s = nullptr, *of_d = nullptr;
+  std::int64_t entry = 0;  ///< chunks of an entry; packed: 0
 };
 
 /// What a kernel receives; blockIdx.y is the scan.
@@ -80,7 +76,7 @@ template <bool Back>
 struct chunk_launch {
   chunked_scan_kernel_args call{};
   chunk_scan scans[Back ? 3 : 1]{};
-  chunk_periods periods{};
+  chunk_states states{};
   int tiles = 0;
 };
 

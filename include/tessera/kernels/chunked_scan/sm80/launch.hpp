@@ -95,7 +95,8 @@ struct chunk_row : chunk_kernels<Kernel> {
   static constexpr bool by_chunks = true;
 
   static std::size_t bytes(const args_type& args) {
-    return chunk_kernels<Kernel>::is_backward ? chunk_scratch(args, nullptr).bytes : 0;
+    using kernels = chunk_kernels<Kernel>;
+    return kernels::is_backward ? chunk_scratch(args, kernels::keys, nullptr).bytes : 0;
   }
   static cudaError_t launch(const args_type& args, int multiprocessors, std::byte* workspace,
                             cudaStream_t stream) {

@@ -157,7 +157,7 @@ class operand_maker {
     }
     prim::cuda::show_writes_to_async_units();
     wait_for_makers<Shape>();
-    const int poison = shared_.poison;
+    const int poison = Shape::corrects ? shared_.poison : Shape::tokens;
     if (thread_ == 0) {
       facts.tokens.token = token;
       facts.tokens.first = segment.first;

@@ -156,7 +156,8 @@ class row_scaler {
   }
 
   /// Rows of a segment, and the factors of the state in front of it. The first token of which a row
-  /// of k is not finite goes to `poison`.
+  /// of k is not finite goes to `poison`; linear attention has its own channel of a state spoilt by
+  /// it, and later answers, as products have it.
   __device__ __forceinline__ void scale(const chunk_segment& segment, walk_item<Shape>& item,
                                         float* factors) {
     const float whole[2] = {ends_[0] - base_[0], ends_[1] - base_[1]};
@@ -194,7 +195,7 @@ class row_scaler {
         word_at(item.k, at) = scaled[i].writes;
       }
     }
-    if (check != check) find_poison(item);
+    if (Shape::corrects && check != check) find_poison(item);
     base_[0] = ends_[0];
     base_[1] = ends_[1];
   }
@@ -307,7 +308,7 @@ class row_scaler {
     for (int i = 0; i < own_tokens; ++i) {
       const int token = part_ * own_tokens + i;
       const std::uint32_t at = place_of(token);
-      if ((Shape::corrects && prim::cuda::any_not_finite<Element>(word_at(item.held, at))) ||
+      if (prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
           prim::cuda::any_not_finite<Element>(word_at(item.k, at))) {
         atomicMin(&shared_.poison, token);
         return;

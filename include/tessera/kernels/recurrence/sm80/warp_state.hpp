@@ -135,22 +135,10 @@ struct warp_state {
     }
   }
 
-  /// The largest magnitude of the warp's numbers; those that are none do not count.
+  /// The largest finite magnitude of the warp's numbers.
   __device__ __forceinline__ float largest() const {
-    float most = 0.0f;
-#pragma unroll
-    for (const auto& tile : at) {
-#pragma unroll
-      for (const auto& part : tile) {
-#pragma unroll
-        for (const float x : part.at) most = fmaxf(most, fabsf(x));
-      }
-    }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      most = fmaxf(most, __shfl_xor_sync(prim::cuda::all_lanes, most, step));
-    }
-    return most;
+    const float most = largest_below<false>();
+    return isinf(most) ? largest_below<true>() : most;
   }
 
   /// Channels 16 k on of the columns of a tile, as operand B; of f16 times `factor`.
@@ -192,6 +180,25 @@ struct warp_state {
         }
       }
     }
+  }
+
+ private:
+  template <bool Finite>
+  __device__ __forceinline__ float largest_below() const {
+    float most = 0.0f;
+#pragma unroll
+    for (const auto& tile : at) {
+#pragma unroll
+      for (const auto& part : tile) {
+#pragma unroll
+        for (const float x : part.at) most = fmaxf(most, Finite && isinf(x) ? 0.0f : fabsf(x));
+      }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      most = fmaxf(most, __shfl_xor_sync(prim::cuda::all_lanes, most, step));
+    }
+    return most;
   }
 };
 
