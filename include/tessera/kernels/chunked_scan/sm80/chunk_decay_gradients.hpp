@@ -206,92 +206,124 @@ class decay_chunk {
 
   __device__ __forceinline__ float& of_queries(int t) { return shared_.sums.of_queries[t][channel_]; }
   __device__ __forceinline__ float& of_keys(int t) { return shared_.sums.of_keys[t][channel_]; }
-  __device__ __forceinline__ float decay_at(std::int64_t step) const {
-    float x = gamma_;
-    if (call_.g.data != nullptr) {
-      x += prim::cuda::number_at(call_.g.data, call_.g.type, shared_.rows_g.at(step));
+  static constexpr int batch = 8;  ///< tokens whose loads are under way
+
+  /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
+  __device__ __forceinline__ void load_decays(std::int64_t first, std::int64_t end,
+                                              float (&decays)[batch]) const {
+    float x[batch];
+#pragma unroll
+    for (float& one : x) one = gamma_;
+    const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column) {
+      if (rows.data == nullptr) return;
+      prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+          if (first + i < end) x[i] += prim::cuda::float_of(elements[order.at(first + i) + column]);
+        }
+      });
+    };
+    add(call_.g, shared_.rows_g, 0);
+    add(call_.gk, shared_.rows_gk, channel_);
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
     }
-    if (call_.gk.data != nullptr) {
-      x += prim::cuda::number_at(call_.gk.data, call_.gk.type,
-                                 shared_.rows_gk.at(step) + channel_);
+  }
+  /// The channel's numbers of tokens from `first` of the chunk on; behind its last 0.
+  template <int Count>
+  __device__ __forceinline__ void load_elements(const chunked_scan_rows& rows,
+                                                const ordered_rows& order, int first,
+                                                float (&numbers)[Count]) const {
+    const auto* const elements = static_cast<const Element*>(rows.data) + channel_;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      numbers[i] = first + i < count_ ? prim::cuda::float_of(elements[order.at(first_ + first + i)])
+                                      : 0.0f;
     }
-    return prim::cuda::exp2_fast(log2_decay(x));
-  }
-  __device__ __forceinline__ float element_of(const chunked_scan_rows& rows,
-                                              const ordered_rows& order, int t) const {
-    return prim::cuda::float_of(
-        static_cast<const Element*>(rows.data)[order.at(first_ + t) + channel_]);
-  }
-  __device__ __forceinline__ float query(int t) const {
-    return call_.scale * element_of(call_.q, shared_.rows_q, t);
-  }
-  __device__ __forceinline__ float key(int t) const {
-    return element_of(call_.k, shared_.rows_k, t);
   }
 
   /// exp(G_s) q_s (S d_out_s), and the sums of exp(G_end - G_j) k_j (D v_j) over j < t; `whole_`
   /// becomes exp(G_end) <S, D>.
   __device__ __forceinline__ void read_states() {
     const std::int64_t next = first_ + count_;
-    const float behind = args_.scale_of_d * (next < all_.length ? decay_at(next) : 1.0f);
+    float decays[batch], numbers[batch];
+    load_decays(next, min(next + 1, all_.length), decays);
+    const float behind = args_.scale_of_d * decays[0];
     float decay = 1.0f;
-#pragma unroll 8
-    for (int t = 0; t < count_; ++t) {
-      decay *= decay_at(first_ + t);
-      of_queries(t) *= decay * query(t);
+    for (int first = 0; first < count_; first += batch) {
+      load_decays(first_ + first, next, decays);
+      load_elements(call_.q, shared_.rows_q, first, numbers);
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        decay *= decays[i];
+        of_queries(first + i) *= decay * call_.scale * numbers[i];
+      }
     }
     whole_ = decay * behind * shared_.products[channel_];
     decay = behind;
-#pragma unroll 8
-    for (int t = count_ - 1; t >= 0; --t) {
-      of_keys(t) *= decay * key(t);
-      decay *= decay_at(first_ + t);
+    for (int first = (count_ - 1) / batch * batch; first >= 0; first -= batch) {
+      load_decays(first_ + first, next, decays);
+      load_elements(call_.k, shared_.rows_k, first, numbers);
+#pragma unroll
+      for (int i = batch - 1; i >= 0; --i) {
+        of_keys(first + i) *= decay * numbers[i];
+        decay *= decays[i];
+      }
     }
     float sum = 0.0f;
-    for (int t = 0; t < count_; ++t) {
-      const float own = of_keys(t);
-      of_keys(t) = sum;
-      sum += own;
+    for (int first = 0; first < count_; first += batch) {
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        const float own = of_keys(first + i);
+        of_keys(first + i) = sum;
+        sum += own;
+      }
     }
   }
   /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j.
   __device__ __forceinline__ void add_pairs(int first) {
     constexpr int pairs = Shape::pairs;
-    float keys[pairs], decays[pairs], sums[pairs];
+    float keys[pairs], left[pairs], sums[pairs];  // left: of token j at token s
+    load_elements(call_.k, shared_.rows_k, first, keys);
 #pragma unroll
     for (int j = 0; j < pairs; ++j) {
-      keys[j] = first + j < count_ ? key(first + j) : 0.0f;
-      decays[j] = 1.0f;
+      left[j] = 1.0f;
       sums[j] = 0.0f;
     }
-#pragma unroll 2
-    for (int s = first + 1; s < count_; ++s) {
-      const float decay = decay_at(first_ + s), read = query(s);
-      float scores[pairs], sum = 0.0f;
+    for (int some = first; some < count_; some += batch) {
+      float decays[batch], queries[batch];
+      load_decays(first_ + some, first_ + count_, decays);
+      load_elements(call_.q, shared_.rows_q, some, queries);
 #pragma unroll
-      for (int j = 0; j < pairs; j += 4) {
-        const auto four = *reinterpret_cast<const float4*>(&shared_.scores[s][first + j]);
-        scores[j] = four.x;
-        scores[j + 1] = four.y;
-        scores[j + 2] = four.z;
-        scores[j + 3] = four.w;
-      }
+      for (int i = 0; i < batch; ++i) {
+        const int s = some + i;
+        const float read = call_.scale * queries[i];
+        float scores[pairs], sum = 0.0f;
 #pragma unroll
-      for (int j = 0; j < pairs; ++j) {
-        decays[j] = first + j < s ? decays[j] * decay : 1.0f;
-        const float weight = decays[j] * scores[j];
-        sum = fmaf(weight, keys[j], sum);
-        sums[j] = fmaf(weight, read, sums[j]);
+        for (int j = 0; j < pairs; j += 4) {
+          const auto four = *reinterpret_cast<const float4*>(&shared_.scores[s][first + j]);
+          scores[j] = four.x;
+          scores[j + 1] = four.y;
+          scores[j + 2] = four.z;
+          scores[j + 3] = four.w;
+        }
+#pragma unroll
+        for (int j = 0; j < pairs; ++j) {
+          left[j] = first + j < s ? left[j] * decays[i] : 1.0f;
+          const float weight = left[j] * scores[j];
+          sum = fmaf(weight, keys[j], sum);
+          sums[j] = fmaf(weight, read, sums[j]);
+        }
+        of_queries(s) = fmaf(sum, read, of_queries(s));
       }
-      of_queries(s) = fmaf(sum, read, of_queries(s));
     }
 #pragma unroll
-    for (int j = 0; j < pairs; ++j) {
-      if (first + j < count_) of_queries(first + j) -= sums[j] * keys[j];
-    }
+    for (int j = 0; j < pairs; ++j) of_queries(first + j) -= sums[j] * keys[j];
   }
   __device__ __forceinline__ void sum_up() {
     float sum = whole_;
+#pragma unroll 4
     for (int t = count_ - 1; t >= 0; --t) {
       sum += of_queries(t);
       const float gradient = sum + of_keys(t);
