@@ -20,12 +20,12 @@ struct chunked_scan_demand {
   chunked_scan_pass pass = chunked_scan_pass::forward;
   chunked_scan_decay decay = chunked_scan_decay::none;
   bool packed = false;
-  bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
-  bool channels = false;  ///< of keys decay by themselves
-  bool bonus = false;     ///< a token reads itself through a bonus
+  bool aligned = true;           ///< rows of operands are at multiples of 16 bytes, or on the CPU
+  bool channels = false;         ///< of keys decay by themselves
+  bool bonus = false;            ///< a token reads itself through a bonus
   bool decay_gradients = false;  ///< wanted, of keys
-  std::int64_t sequences = 0;  ///< entries, or sequences when packed
-  std::int64_t tokens = 0;     ///< of all sequences
+  std::int64_t sequences = 0;    ///< entries, or sequences when packed
+  std::int64_t tokens = 0;       ///< of all sequences
   std::int64_t heads = 0;
   std::int64_t keys = 0;    ///< channels of a key
   std::int64_t values = 0;  ///< channels of a value

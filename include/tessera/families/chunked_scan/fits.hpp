@@ -71,8 +71,8 @@ struct fits_of<chunked_scan_config> {
           .distance = 1,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                const bool reads_itself = row.pass == chunked_scan_pass::forward &&
-                                          row.target == backend::cuda_sm80;
+                const bool reads_itself =
+                    row.pass == chunked_scan_pass::forward && row.target == backend::cuda_sm80;
                 return !goes_by_chunks(row) || !wanted.bonus || reads_itself;
               },
           .obstacle =

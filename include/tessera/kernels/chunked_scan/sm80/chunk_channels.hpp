@@ -137,8 +137,9 @@ class channel_scaler {
     return {first, cut};
   }
 
-  /// Scaled rows of a segment, and the factors of the state: of q and k, the first of their tiles as
-  /// they are, the second is written; of columns that decay, those of v and the factors of answers.
+  /// Scaled rows of a segment, and the factors of the state: of q and k, the first of their tiles
+  /// as they are, the second is written; of columns that decay, those of v and the factors of
+  /// answers.
   __device__ __forceinline__ void scale(const chunk_segment& segment) {
     const float2 ends = take(shared_.of_channels.ends);
     const float whole[2] = {ends.x - base_[0], ends.y - base_[1]};

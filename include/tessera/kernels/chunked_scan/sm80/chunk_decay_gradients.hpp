@@ -1,7 +1,7 @@
-// Gradients of log decays, a chunk and head at a time. With G_t the sum of a channel's log decays up
-// to token t of the chunk, S the state in front of it, D the gradient of the state behind it times
-// the decay of the token there, W_sj = q_s k_j exp(G_s - G_j) (v_j . d_out_s), and everything of one
-// channel, where <S, D> sums over the values,
+// Gradients of log decays, a chunk and head at a time. With G_t the sum of a channel's log decays
+// up to token t of the chunk, S the state in front of it, D the gradient of the state behind it
+// times the decay of the token there, W_sj = q_s k_j exp(G_s - G_j) (v_j . d_out_s), and everything
+// of one channel, where <S, D> sums over the values,
 //
 //   d_log_a_t = exp(G_end) <S, D> + sum over s >= t of exp(G_s) q_s (S d_out_s)
 //             + sum over j < t of exp(G_end - G_j) k_j (D v_j) + sum over s >= t > j of W_sj
@@ -204,8 +204,12 @@ class decay_chunk {
 
   // From here on a thread has its channel.
 
-  __device__ __forceinline__ float& of_queries(int t) { return shared_.sums.of_queries[t][channel_]; }
-  __device__ __forceinline__ float& of_keys(int t) { return shared_.sums.of_keys[t][channel_]; }
+  __device__ __forceinline__ float& of_queries(int t) {
+    return shared_.sums.of_queries[t][channel_];
+  }
+  __device__ __forceinline__ float& of_keys(int t) {
+    return shared_.sums.of_keys[t][channel_];
+  }
   static constexpr int batch = 8;  ///< tokens whose loads are under way
 
   /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
@@ -238,8 +242,8 @@ class decay_chunk {
     const auto* const elements = static_cast<const Element*>(rows.data) + channel_;
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
-      numbers[i] = first + i < count_ ? prim::cuda::float_of(elements[order.at(first_ + first + i)])
-                                      : 0.0f;
+      numbers[i] =
+          first + i < count_ ? prim::cuda::float_of(elements[order.at(first_ + first + i)]) : 0.0f;
     }
   }
 

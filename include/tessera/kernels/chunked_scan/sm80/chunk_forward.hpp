@@ -153,8 +153,7 @@ class chunk_walk {
     copy_values(0, count_at(0), 0);
     prim::cuda::commit_copies();
     if (warp_ == 0) {
-      sum_head_decays(shared_.of_heads[0], load_head_decays(0, count_at(0)),
-                      log2_token_scale());
+      sum_head_decays(shared_.of_heads[0], load_head_decays(0, count_at(0)), log2_token_scale());
     }
     int place = 0;
     for (std::int64_t token = 0, next = 0; token < all_.length; token = next, place ^= 1) {
@@ -296,8 +295,7 @@ class chunk_walk {
     using value_rows = typename Shape::value_rows;
     using weight_rows = typename Shape::weight_rows;
     const auto lane = prim::cuda::thread_index() % 32;
-    const std::uint32_t v =
-        prim::cuda::shared_address(all_v) + value_rows::lane_of_a(lane);
+    const std::uint32_t v = prim::cuda::shared_address(all_v) + value_rows::lane_of_a(lane);
     const std::uint32_t weights =
         prim::cuda::shared_address(shared_.weights) + weight_rows::lane_of_a(lane);
     k += Shape::key_rows::lane_of_a(lane);

@@ -87,8 +87,8 @@ struct chunk_kernels {
       all[scans] = cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
     }
     if constexpr (keeps_states) {
-      all[scans + 1] =
-          cuda::entry_of(&make_decay_gradients<element, of_decays>, sizeof(decay_memory<of_decays>));
+      all[scans + 1] = cuda::entry_of(&make_decay_gradients<element, of_decays>,
+                                      sizeof(decay_memory<of_decays>));
     }
     return all;
   }
@@ -96,8 +96,8 @@ struct chunk_kernels {
 
 /// Queues the first `scans` of a launch.
 template <class Kernel, bool Back>
-cudaError_t launch_scans(chunk_launch<Back>& launch, int scans, chunk_decay decay, int multiprocessors,
-                         cudaStream_t stream) {
+cudaError_t launch_scans(chunk_launch<Back>& launch, int scans, chunk_decay decay,
+                         int multiprocessors, cudaStream_t stream) {
   const chunked_scan_kernel_args& call = launch.call;
   std::int64_t columns = 0;
   for (int i = 0; i < scans; ++i) columns = std::max<std::int64_t>(columns, launch.scans[i].values);
@@ -150,8 +150,7 @@ struct chunk_scratch {
       share(d_v, call.values);
     }
     if (of_decays) {
-      const std::int64_t of_entry =
-          (call.tokens + chunk_states::tokens - 1) / chunk_states::tokens;
+      const std::int64_t of_entry = (call.tokens + chunk_states::tokens - 1) / chunk_states::tokens;
       const bool packed = call.cu_seqlens != nullptr;
       const std::int64_t chunks = packed ? of_entry + call.sequences : entries * of_entry;
       const std::int64_t tiles = chunks * call.heads * ((call.keys + 15) / 16);
@@ -208,13 +207,14 @@ cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* 
   const auto add_shares = [&](const chunked_scan_rows& from, const chunked_scan_rows& to,
                               std::int64_t columns) {
     if (code != cudaSuccess) return;
-    code = recurrence::sm80::launch_head_shares<chunked_scan_rows>({.shares = static_cast<const float*>(from.data),
-                               .tokens = call.tokens,
-                               .entries = recurrence::entries_of(call),
-                               .heads = call.heads,
-                               .group = call.heads / call.kv_heads,
-                               .columns = columns},
-                              to, stream);
+    code = recurrence::sm80::launch_head_shares<chunked_scan_rows>(
+        {.shares = static_cast<const float*>(from.data),
+         .tokens = call.tokens,
+         .entries = recurrence::entries_of(call),
+         .heads = call.heads,
+         .group = call.heads / call.kv_heads,
+         .columns = columns},
+        to, stream);
   };
   add_shares(scratch.d_k, call.d_k, call.keys);
   add_shares(scratch.d_v, call.d_v, call.values);

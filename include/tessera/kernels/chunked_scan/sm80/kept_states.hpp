@@ -40,7 +40,8 @@ struct kept_tile {
   uint4* lane;
 };
 
-/// Keeps the tiles of a warp, which begin with number `first`; those behind the columns are nobody's.
+/// Keeps the tiles of a warp, which begin with number `first`; those behind the columns are
+/// nobody's.
 template <int Keys, class State>
 __device__ __forceinline__ void keep_state(const State& state, uint4* states, std::int64_t chunk,
                                            const chunked_scan_kernel_args& call, std::int64_t head,

@@ -20,8 +20,9 @@ using recurrence::sm80::ordered_rows;
 using sm80::device_code;
 using sm80::inverse_row;
 
-/// A warpgroup makes operands, two have 64 columns of states each. `Corrects`: what a state holds for
-/// a key is taken away from the value that is written; linear attention writes values as they are.
+/// A warpgroup makes operands, two have 64 columns of states each. `Corrects`: what a state holds
+/// for a key is taken away from the value that is written; linear attention writes values as they
+/// are.
 template <int Keys, bool Corrects = true>
 struct walk_shape {
   static constexpr bool corrects = Corrects;
@@ -38,8 +39,8 @@ struct walk_shape {
   using weight_rows = panel_rows<tokens>;
 };
 
-/// Decays of linear attention beside those of delta_rule_kernel_args, added to them: a constant of a
-/// head, and of a token's head where channels decay too. Null: none.
+/// Decays of linear attention beside those of delta_rule_kernel_args, added to them: a constant of
+/// a head, and of a token's head where channels decay too. Null: none.
 struct further_decays {
   const float* constants = nullptr;
   std::int64_t sequence = 0, head = 0;  ///< strides of the constants
