@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include <tessera/kernels/chunked_scan/sm80/chunk_memory.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
 #include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
@@ -23,37 +23,6 @@
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
-
-struct decay_gradients {
-  chunked_scan_kernel_args call{};
-  chunk_states states{};
-  float scale_of_d = 1.0f;  ///< of the kept gradients of states
-};
-
-/// A thread has a channel of `Keys`; of products a warp has the columns of its threads' channels.
-/// Rows of d_out and v have `Keys` channels, too: the values.
-template <int Keys>
-struct decay_shape : chunk_shape<Keys, 2, Keys / 32> {
-  static constexpr int pairs = 16;  ///< tokens j whose W a thread has at a time
-};
-
-template <class Shape>
-struct decay_memory {
-  struct rows_of_operands {
-    unsigned char d_out[Shape::key_rows::bytes], v[Shape::key_rows::bytes];
-  };
-  /// Of each token and channel; in rows of different banks.
-  struct sums_of_channels {
-    float of_queries[Shape::tokens][Shape::columns + 8], of_keys[Shape::tokens][Shape::columns + 8];
-  };
-  union alignas(1024) {
-    rows_of_operands rows;
-    sums_of_channels sums;
-  };
-  alignas(16) float scores[Shape::tokens][Shape::tokens + 4];  ///< v_j . d_out_s for j < s, else 0
-  float products[Shape::columns];                              ///< <S, D>
-  ordered_rows rows_q, rows_k, rows_v, rows_d_out, rows_g, rows_gk, rows_d_g, rows_d_gk;
-};
 
 template <class Element, class Shape>
 class decay_chunk {
@@ -67,7 +36,8 @@ class decay_chunk {
         shared_(shared),
         all_(all),
         head_(head),
-        channel_(static_cast<int>(threadIdx.x)),
+        channel_(static_cast<int>(threadIdx.x) % Shape::columns),
+        is_second_(static_cast<int>(threadIdx.x) >= Shape::columns),
         warp_(static_cast<int>(threadIdx.x) / 32) {
     if (call_.g_gamma != nullptr) {
       gamma_ = call_.g_gamma[all.number * call_.gamma_sequence + head * call_.gamma_head];
@@ -90,12 +60,27 @@ class decay_chunk {
     first_ = chunk * Shape::tokens;
     count_ = static_cast<int>(min(all_.length - first_, std::int64_t{Shape::tokens}));
     multiply(first_chunk_of(args_.states, all_) + chunk);
-    if (channel_ < call_.keys) {
-      read_states();
-      for (int first = 0; first < count_; first += Shape::pairs) add_pairs(first);
-      sum_up();
-    } else {
-      for (int t = 0; t < count_; ++t) of_queries(t) = 0.0f;
+    const bool has_channel = channel_ < call_.keys;
+    if (has_channel) {
+      if (is_second_) {
+        float of_token[Shape::tokens];
+        take_keys(of_token);
+        add_pairs(shared_.sums.of_keys, Shape::pairs);
+        add_pairs(shared_.sums.of_keys, 2 * Shape::pairs);
+        sum_keys(of_token);
+      } else {
+        read_queries();
+        add_pairs(shared_.sums.of_queries, 0);
+        add_pairs(shared_.sums.of_queries, 3 * Shape::pairs);
+      }
+    }
+    __syncthreads();
+    if (!is_second_) {
+      if (has_channel) {
+        sum_up();
+      } else {
+        for (int t = 0; t < count_; ++t) of_queries(t) = 0.0f;
+      }
     }
     if (call_.d_g.data != nullptr) add_channels();
     __syncthreads();
@@ -105,9 +90,12 @@ class decay_chunk {
   /// Products on the matrix unit: scores, and what states have for d_out and v.
   __device__ __forceinline__ void multiply(std::int64_t chunk) {
     using answers_of = recurrence::sm80::chunk_answers<Element, Shape>;
-    copy(shared_.rows.d_out, call_.d_out, shared_.rows_d_out);
-    copy(shared_.rows.v, call_.v, shared_.rows_v);
+    copy(shared_.rows.d_out, call_.d_out, shared_.rows_d_out, call_.values);
+    copy(shared_.rows.v, call_.v, shared_.rows_v, call_.values);
+    copy(shared_.q, call_.q, shared_.rows_q, call_.keys);
+    copy(shared_.k, call_.k, shared_.rows_k, call_.keys);
     prim::cuda::commit_copies();
+    if (channel_ < call_.keys) put_decays();
     prim::cuda::wait_copies<0>();
     __syncthreads();
     const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
@@ -125,28 +113,23 @@ class decay_chunk {
     __syncthreads();
   }
   __device__ __forceinline__ void copy(unsigned char* to, const chunked_scan_rows& from,
-                                       const ordered_rows& rows) const {
+                                       const ordered_rows& rows, std::int64_t columns) const {
     recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
-        prim::cuda::shared_address(to), from.data, rows, first_, count_,
-        static_cast<int>(call_.values));
+        prim::cuda::shared_address(to), from.data, rows, first_, count_, static_cast<int>(columns));
   }
-  /// The tiles of a warp, as `chunk_answers::read` takes them.
+  /// The tile of a warp, as `chunk_answers::read` takes it. One behind the last is another: its
+  /// threads have no channel.
   struct kept_columns {
     __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
                                             const chunked_scan_kernel_args& call, std::int64_t head,
                                             int warp)
-        : tiles{kept_tile<Shape::keys>::of(states, chunk, call, head, first_of(call, warp, 0)),
-                kept_tile<Shape::keys>::of(states, chunk, call, head, first_of(call, warp, 1))} {}
-    /// Columns behind the last read those of another tile: their threads have no channel.
-    static __device__ __forceinline__ int first_of(const chunked_scan_kernel_args& call, int warp,
-                                                   int i) {
-      return min(warp * 2 + i, (static_cast<int>(call.keys) - 1) / 16);
-    }
+        : tile(kept_tile<Shape::keys>::of(states, chunk, call, head,
+                                          min(warp, (static_cast<int>(call.keys) - 1) / 16))) {}
     template <class>
-    __device__ __forceinline__ prim::cuda::fragment_b2 operand(int tile, int depth, float) const {
-      return tiles[tile].template operand<Element>(depth);
+    __device__ __forceinline__ prim::cuda::fragment_b2 operand(int, int depth, float = 1.0f) const {
+      return tile.template operand<Element>(depth);
     }
-    kept_tile<Shape::keys> tiles[2];
+    kept_tile<Shape::keys> tile;
   };
 
   __device__ __forceinline__ void make_scores(std::uint32_t d_out, std::uint32_t v, int block) {
@@ -165,27 +148,24 @@ class decay_chunk {
                                                 const kept_columns& of_d) {
     using words = prim::cuda::half_words<bf16>;
     const int lane = static_cast<int>(threadIdx.x) % 32;
+    float sum[2] = {};
 #pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
-      float sum[2] = {};
+    for (int depth = 0; depth < Shape::keys / 16; ++depth) {
+      const auto s = of_s.template operand<Element>(0, depth);
+      const auto d = of_d.template operand<Element>(0, depth);
 #pragma unroll
-      for (int depth = 0; depth < Shape::keys / 16; ++depth) {
-        const auto s = of_s.template operand<Element>(tile, depth, 1.0f);
-        const auto d = of_d.template operand<Element>(tile, depth, 1.0f);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float& to = sum[j / 2];
-          to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j])),
-                    words::unpack(static_cast<std::uint16_t>(d.reg[j])), to);
-          to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j] >> 16)),
-                    words::unpack(static_cast<std::uint16_t>(d.reg[j] >> 16)), to);
-        }
+      for (int j = 0; j < 4; ++j) {
+        float& to = sum[j / 2];
+        to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j])),
+                  words::unpack(static_cast<std::uint16_t>(d.reg[j])), to);
+        to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j] >> 16)),
+                  words::unpack(static_cast<std::uint16_t>(d.reg[j] >> 16)), to);
       }
+    }
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float whole = prim::cuda::sum_of_quad(sum[j]);
-        if (lane % 4 == 0) shared_.products[warp_ * 32 + tile * 16 + j * 8 + lane / 4] = whole;
-      }
+    for (int j = 0; j < 2; ++j) {
+      const float whole = prim::cuda::sum_of_quad(sum[j]);
+      if (lane % 4 == 0) shared_.products[warp_ * 16 + j * 8 + lane / 4] = whole;
     }
   }
   __device__ __forceinline__ void put(
@@ -193,11 +173,11 @@ class decay_chunk {
       const recurrence::sm80::chunk_answers<Element, Shape>& answers) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      const int tile = i % 4, half = i / 4 % 2, block = i / 8;
+    for (int i = 0; i < 16; ++i) {
+      const int tile = i % 2, half = i / 2 % 2, block = i / 4;
       const float* const x = answers.at[block][tile].at + 2 * half;
       *reinterpret_cast<float2*>(
-          &to[block * 16 + half * 8 + lane / 4][warp_ * 32 + tile * 8 + lane % 4 * 2]) =
+          &to[block * 16 + half * 8 + lane / 4][warp_ * 16 + tile * 8 + lane % 4 * 2]) =
           make_float2(x[0], x[1]);
     }
   }
@@ -217,7 +197,7 @@ class decay_chunk {
                                               float (&decays)[batch]) const {
     float x[batch];
 #pragma unroll
-    for (float& one : x) one = gamma_;
+    for (float& log_decay : x) log_decay = gamma_;
     const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column) {
       if (rows.data == nullptr) return;
       prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
@@ -234,96 +214,119 @@ class decay_chunk {
       decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
     }
   }
-  /// The channel's numbers of tokens from `first` of the chunk on; behind its last 0.
-  template <int Count>
-  __device__ __forceinline__ void load_elements(const chunked_scan_rows& rows,
-                                                const ordered_rows& order, int first,
-                                                float (&numbers)[Count]) const {
-    const auto* const elements = static_cast<const Element*>(rows.data) + channel_;
+  /// Half of the chunk's tokens are the thread's.
+  __device__ __forceinline__ void put_decays() const {
+    constexpr int own = Shape::tokens / 2;
+    for (int first = is_second_ ? own : 0, end = first + own; first < end; first += batch) {
+      float decays[batch];
+      load_decays(first_ + first, first_ + count_, decays);
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      numbers[i] =
-          first + i < count_ ? prim::cuda::float_of(elements[order.at(first_ + first + i)]) : 0.0f;
+      for (int i = 0; i < batch; ++i) shared_.decays[first + i][channel_] = decays[i];
+    }
+  }
+  __device__ __forceinline__ float decay(int t) const {
+    return shared_.decays[t][channel_];
+  }
+  /// The channel's number of a token; behind the last 0.
+  __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
+    const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(t),
+                                                     static_cast<std::uint32_t>(channel_ / 8)) +
+                             static_cast<std::uint32_t>(channel_ % 8 * 2);
+    return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + at));
+  }
+  __device__ __forceinline__ float query(int t) const {
+    return call_.scale * number(shared_.q, t);
+  }
+  __device__ __forceinline__ float key(int t) const {
+    return number(shared_.k, t);
+  }
+  /// The decay behind the chunk, with which D is kept in the units of its scan.
+  __device__ __forceinline__ float behind() const {
+    const std::int64_t next = first_ + count_;
+    float decays[batch];
+    load_decays(next, min(next + 1, all_.length), decays);
+    return args_.scale_of_d * decays[0];
+  }
+
+  /// exp(G_s) q_s (S d_out_s); `whole_` becomes exp(G_end) <S, D>.
+  __device__ __forceinline__ void read_queries() {
+    float left = 1.0f;
+#pragma unroll 8
+    for (int t = 0; t < Shape::tokens; ++t) {
+      left *= decay(t);
+      of_queries(t) *= left * query(t);
+    }
+    whole_ = left * behind() * shared_.products[channel_];
+  }
+  /// exp(G_end - G_j) k_j (D v_j) to registers; no W yet.
+  __device__ __forceinline__ void take_keys(float (&of_token)[Shape::tokens]) {
+    float left = behind();
+#pragma unroll
+    for (int t = Shape::tokens - 1; t >= 0; --t) {
+      of_token[t] = of_keys(t) * left * key(t);
+      of_keys(t) = 0.0f;
+      left *= decay(t);
+    }
+  }
+  /// Their sums over j < t, with those of W over s >= t.
+  __device__ __forceinline__ void sum_keys(float (&of_token)[Shape::tokens]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (float& of_earlier : of_token) {
+      const float own = of_earlier;
+      of_earlier = sum;
+      sum += own;
+    }
+    sum = 0.0f;
+#pragma unroll
+    for (int t = Shape::tokens - 1; t >= 0; --t) {
+      sum += of_keys(t);
+      of_keys(t) = sum + of_token[t];
     }
   }
 
-  /// exp(G_s) q_s (S d_out_s), and the sums of exp(G_end - G_j) k_j (D v_j) over j < t; `whole_`
-  /// becomes exp(G_end) <S, D>.
-  __device__ __forceinline__ void read_states() {
-    const std::int64_t next = first_ + count_;
-    float decays[batch], numbers[batch];
-    load_decays(next, min(next + 1, all_.length), decays);
-    const float behind = args_.scale_of_d * decays[0];
-    float decay = 1.0f;
-    for (int first = 0; first < count_; first += batch) {
-      load_decays(first_ + first, next, decays);
-      load_elements(call_.q, shared_.rows_q, first, numbers);
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        decay *= decays[i];
-        of_queries(first + i) *= decay * call_.scale * numbers[i];
-      }
-    }
-    whole_ = decay * behind * shared_.products[channel_];
-    decay = behind;
-    for (int first = (count_ - 1) / batch * batch; first >= 0; first -= batch) {
-      load_decays(first_ + first, next, decays);
-      load_elements(call_.k, shared_.rows_k, first, numbers);
-#pragma unroll
-      for (int i = batch - 1; i >= 0; --i) {
-        of_keys(first + i) *= decay * numbers[i];
-        decay *= decays[i];
-      }
-    }
+  /// Tokens j of `pairs` from `first` on.
+  struct pair_sums {
+    float keys[Shape::pairs], left[Shape::pairs], sums[Shape::pairs];
+  };
+  /// W of a token s with those of them that are among the first `earlier`.
+  __device__ __forceinline__ void take(pair_sums& of, typename memory::channel_sums& to, int first,
+                                       int s, int earlier) const {
+    const float here = decay(s), read = query(s);
+    const float* const scores = &shared_.scores[s][first];
     float sum = 0.0f;
-    for (int first = 0; first < count_; first += batch) {
 #pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        const float own = of_keys(first + i);
-        of_keys(first + i) = sum;
-        sum += own;
+    for (int j = 0; j < Shape::pairs; j += 4) {
+      if (j >= earlier) break;
+      const auto four = *reinterpret_cast<const float4*>(scores + j);
+      const float score[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (j + i >= earlier) break;
+        of.left[j + i] *= here;
+        const float weight = of.left[j + i] * score[i];
+        sum = fmaf(weight, of.keys[j + i], sum);
+        of.sums[j + i] = fmaf(weight, read, of.sums[j + i]);
       }
     }
+    to[s][channel_] = fmaf(sum, read, to[s][channel_]);
   }
   /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j.
-  __device__ __forceinline__ void add_pairs(int first) {
-    constexpr int pairs = Shape::pairs;
-    float keys[pairs], left[pairs], sums[pairs];  // left: of token j at token s
-    load_elements(call_.k, shared_.rows_k, first, keys);
+  __device__ __forceinline__ void add_pairs(typename memory::channel_sums& to, int first) const {
+    if (first >= count_) return;
+    pair_sums of;
 #pragma unroll
-    for (int j = 0; j < pairs; ++j) {
-      left[j] = 1.0f;
-      sums[j] = 0.0f;
-    }
-    for (int some = first; some < count_; some += batch) {
-      float decays[batch], queries[batch];
-      load_decays(first_ + some, first_ + count_, decays);
-      load_elements(call_.q, shared_.rows_q, some, queries);
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        const int s = some + i;
-        const float read = call_.scale * queries[i];
-        float scores[pairs], sum = 0.0f;
-#pragma unroll
-        for (int j = 0; j < pairs; j += 4) {
-          const auto four = *reinterpret_cast<const float4*>(&shared_.scores[s][first + j]);
-          scores[j] = four.x;
-          scores[j + 1] = four.y;
-          scores[j + 2] = four.z;
-          scores[j + 3] = four.w;
-        }
-#pragma unroll
-        for (int j = 0; j < pairs; ++j) {
-          left[j] = first + j < s ? left[j] * decays[i] : 1.0f;
-          const float weight = left[j] * scores[j];
-          sum = fmaf(weight, keys[j], sum);
-          sums[j] = fmaf(weight, read, sums[j]);
-        }
-        of_queries(s) = fmaf(sum, read, of_queries(s));
-      }
+    for (int j = 0; j < Shape::pairs; ++j) {
+      of.keys[j] = key(first + j);
+      of.left[j] = 1.0f;
+      of.sums[j] = 0.0f;
     }
 #pragma unroll
-    for (int j = 0; j < pairs; ++j) of_queries(first + j) -= sums[j] * keys[j];
+    for (int i = 1; i < Shape::pairs; ++i) take(of, to, first, first + i, i);
+#pragma unroll 2
+    for (int s = first + Shape::pairs; s < count_; ++s) take(of, to, first, s, Shape::pairs);
+#pragma unroll
+    for (int j = 0; j < Shape::pairs; ++j) to[first + j][channel_] -= of.sums[j] * of.keys[j];
   }
   __device__ __forceinline__ void sum_up() {
     float sum = whole_;
@@ -356,13 +359,15 @@ class decay_chunk {
   memory& shared_;
   const sequence& all_;
   std::int64_t head_, first_ = 0;
-  int channel_, warp_, count_ = 0;
+  int channel_;
+  bool is_second_;
+  int warp_, count_ = 0;
   float gamma_ = 0.0f, whole_ = 0.0f;
 };
 
 /// blockIdx.x is a sequence and head; blocks of blockIdx.y take its chunks in turn.
 template <class Element, class Shape>
-__global__ void __launch_bounds__(Shape::threads, 2)
+__global__ void __launch_bounds__(Shape::threads, 1)
     make_decay_gradients(__grid_constant__ const decay_gradients args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<decay_memory<Shape>*>(memory);
