@@ -70,7 +70,8 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   work.flops = chunks * chunk * (2 * chunk * keys + blocks.columns * (4 * keys + 2 * chunk));
   // Backward there are three such scans.
   if (demand.pass == chunked_scan_pass::backward) work.flops *= 3.0;
-  work.product_share = hopper ? 0.3 : 0.2;
+  // Decays of channels scale rows of queries and keys.
+  work.product_share = demand.channels ? (hopper ? 0.2 : 0.11) : (hopper ? 0.26 : 0.2);
   return work;
 }
 
