@@ -94,7 +94,7 @@ struct chunk_row : chunk_kernels<Kernel> {
   using args_type = chunked_scan_kernel_args;
   static constexpr bool by_chunks = true;
 
-  static std::size_t bytes(const args_type& args) {
+  static std::size_t workspace_bytes(const args_type& args) {
     using kernels = chunk_kernels<Kernel>;
     return kernels::is_backward ? chunk_scratch(args, kernels::keys, nullptr).bytes : 0;
   }
