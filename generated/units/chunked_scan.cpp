@@ -45,6 +45,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 0, 0>
     , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 0, 0>
 #if defined(TESSERA_CUDA)
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k64, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k1024, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k256, 0, 0, 0, 0>
@@ -55,10 +57,14 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k256, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_chunk_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_chunk_k64, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k1024, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k256, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_chunk_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_chunk_k64, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k1024, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k256, 0, 0, 0, 0>
@@ -71,6 +77,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k256, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k64, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k64, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -80,8 +90,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b2b9519b28d07306";
-  if (kind == device_kind::cuda) return "38e60b16c1fbbdbc";
+  if (kind == device_kind::cpu) return "920abe4774ec237c";
+  if (kind == device_kind::cuda) return "3e252dacdfd89f6b";
   return {};
 }
 

@@ -320,10 +320,13 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/kv_cache_append.cu
   units/cuda_sm80/kv_cache_copy.cu
   units/cuda_sm80/chunked_scan_bf16_backward.cu
+  units/cuda_sm80/chunked_scan_bf16_backward_chunk.cu
   units/cuda_sm80/chunked_scan_bf16_forward.cu
   units/cuda_sm80/chunked_scan_bf16_forward_chunk.cu
   units/cuda_sm80/chunked_scan_f16_backward.cu
+  units/cuda_sm80/chunked_scan_f16_backward_chunk.cu
   units/cuda_sm80/chunked_scan_f16_forward.cu
+  units/cuda_sm80/chunked_scan_f16_forward_chunk.cu
   units/cuda_sm80/chunked_scan_f32_backward.cu
   units/cuda_sm80/chunked_scan_f32_forward.cu
   units/cuda_sm80/delta_rule_bf16_backward_k1024.cu
@@ -446,6 +449,7 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_backward_f16_d64_atomics_turns.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics.cu
   units/cuda_sm90/attention_backward_f16_d96_atomics_turns.cu
+  units/cuda_sm90/chunked_scan_bf16_forward_chunk.cu
   units/cuda_sm90/delta_rule_bf16_forward_chunk_k128.cu
   units/cuda_sm90/delta_rule_bf16_forward_chunk_k64.cu
   units/cuda_sm90/latent_attention_bf16.cu

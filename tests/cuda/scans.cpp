@@ -27,6 +27,21 @@ INSTANTIATE_TEST_SUITE_P(
         "cu_seqlens=[5]i32 initial_state=[4,2,104,72]f32",
         "gla q=[3,200,2,128]bf16 k=[3,200,2,128] v=[3,200,2,128] gk=[3,200,2,128] "
         "initial_state=[3,2,128,128]f32 reverse=true",
+        "lightning_attn q=[2,300,4,128]f16 k=[2,300,2,128] v=[2,300,2,128] "
+        "initial_state=[2,4,128,128]f32",
+        "recurrent q=[1,260,2,64]f16 k=[1,260,2,64] v=[1,260,2,200] g=[1,260,2]f32 reverse=true",
+        "lightning_attn_backward q=[2,300,4,128]bf16 k=[2,300,2,128] v=[2,300,2,128] "
+        "initial_state=[2,4,128,128]f32",
+        "lightning_attn_backward q=[1,200,2,64]f16 k=[1,200,2,64] v=[1,200,2,40] "
+        "initial_state=[1,2,64,40]f32",
+        "recurrent_backward q=[1,260,2,64]bf16 k=[1,260,2,64] v=[1,260,2,56] g=[1,260,2]f32 "
+        "reverse=true",
+        "recurrent_backward q=[1,200,2,48]bf16 k=[1,200,1,48] v=[1,200,1,24] g=[1,200,2]f32 "
+        "gk=[1,200,2,48]f32 initial_state=[1,2,48,24]f32",
+        "gla_backward q=[1,700,2,104]bf16 k=[1,700,2,104] v=[1,700,2,72] gk=[1,700,2,104]f32 "
+        "cu_seqlens=[5]i32 initial_state=[4,2,104,72]f32",
+        "gla_backward q=[2,200,2,128]bf16 k=[2,200,2,128] v=[2,200,2,128] gk=[2,200,2,128] "
+        "initial_state=[2,2,128,128]f32 reverse=true",
         "rwkv6 r=[2,130,2,64]bf16 v=[2,130,2,64] "
         "initial_state=[2,2,64,64]f32",
         "rwkv6 r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 "

@@ -170,6 +170,7 @@ constexpr operation_reference backward_named(std::string_view op) {
   return {.op = op,
           .exact = &exact_backward,
           .fill = &fill,
+          .rounded_numbers = rounded_numbers,
           .ordinary = &ordinary,
           .independent = &independent,
           .count = &count_backward};

@@ -43,12 +43,14 @@ family chunked_scan_family() {
   family family = described_family<chunked_scan_description>();
   family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
                                  .limits = {.rows = 24, .seconds = 100, .bytes = 2 << 20}};
-  family.of(device_part::cuda) = {.kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
-                                  .limits = {.rows = 30,
-                                             .seconds = 360,
-                                             .bytes = 16 << 20,
-                                             .unit_seconds = 60,
-                                             .unit_mebibytes = 3072}};
+  family.of(device_part::cuda) = {
+      .kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/chunked_scan/sm90/launch.hpp"}},
+      .limits = {.rows = 40,
+                 .seconds = 420,
+                 .bytes = 16 << 20,
+                 .unit_seconds = 60,
+                 .unit_mebibytes = 3072}};
   return family;
 }
 

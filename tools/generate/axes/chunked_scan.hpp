@@ -46,8 +46,16 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .key_dims = {recurrent_key_dims.begin(), recurrent_key_dims.end()},
       },
       {
-          .about = "sm80: prompts in chunks of 64 tokens, on the matrix unit",
+          .about = "sm80: prompts, and their gradients, in chunks of 64 tokens on the matrix unit",
           .targets = {cuda_sm80},
+          .types = {dtype::f16, dtype::bf16},
+          .passes = {forward, backward},
+          .forms = {chunk},
+          .key_dims = {64, most_chunk_keys},
+      },
+      {
+          .about = "sm90: prompts likewise with wgmma",
+          .targets = {cuda_sm90},
           .types = {dtype::bf16},
           .passes = {forward},
           .forms = {chunk},

@@ -57,7 +57,10 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
                                         int multiprocessors) noexcept {
   const chunked_scan_demand& demand = facts.demand;
   const std::int64_t states = demand.sequences * demand.heads;
-  const chunk_blocks blocks = chunk_blocks_of(demand.values, states, multiprocessors);
+  const bool hopper = config.target == backend::cuda_sm90;
+  const chunk_blocks blocks =
+      hopper ? chunk_blocks{.columns = 128, .count = (demand.values + 127) / 128}
+             : chunk_blocks_of(demand.values, states, multiprocessors);
   work_estimate work = estimate_of_chunk_blocks(blocks, states, facts.bytes);
   // Of each chunk, whole or not: queries and keys, the state that is read and added to, weights and
   // values.
@@ -65,7 +68,10 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   const auto chunks = static_cast<double>(chunks_of_sequences(demand.sequences, demand.tokens) *
                                           demand.heads * blocks.count);
   work.flops = chunks * chunk * (2 * chunk * keys + blocks.columns * (4 * keys + 2 * chunk));
-  work.product_share = 0.2;
+  // Backward there are three such scans.
+  if (demand.pass == chunked_scan_pass::backward) work.flops *= 3.0;
+  // Decays of channels scale rows of queries and keys.
+  work.product_share = demand.channels ? (hopper ? 0.2 : 0.11) : (hopper ? 0.26 : 0.2);
   return work;
 }
 

@@ -64,7 +64,7 @@ constexpr tensor_text decay(std::string_view name, const texts& shapes, bool con
           .contiguous_rows = contiguous};
 }
 
-/// A gradient of the type of its tensor.
+/// A gradient of the type of its tensor; those of operands are stored like outputs.
 constexpr tensor_text gradient_of(std::string_view of, std::string_view name, const texts& shapes,
                                   bool free = true, bool contiguous = true) {
   return {.name = name,
@@ -72,6 +72,7 @@ constexpr tensor_text gradient_of(std::string_view of, std::string_view name, co
           .types = floating_types,
           .use = tensor_use::output,
           .contiguous_rows = contiguous,
+          .aligned_rows = !free,
           .gradient_of = of,
           .free = free};
 }

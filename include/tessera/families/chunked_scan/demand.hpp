@@ -20,11 +20,12 @@ struct chunked_scan_demand {
   chunked_scan_pass pass = chunked_scan_pass::forward;
   chunked_scan_decay decay = chunked_scan_decay::none;
   bool packed = false;
-  bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
-  std::uint8_t unused = 0;
-  std::uint16_t unused_too = 0;
-  std::int64_t sequences = 0;  ///< entries, or sequences when packed
-  std::int64_t tokens = 0;     ///< of all sequences
+  bool aligned = true;           ///< rows of operands are at multiples of 16 bytes, or on the CPU
+  bool channels = false;         ///< of keys decay by themselves
+  bool bonus = false;            ///< a token reads itself through a bonus
+  bool decay_gradients = false;  ///< wanted, of keys
+  std::int64_t sequences = 0;    ///< entries, or sequences when packed
+  std::int64_t tokens = 0;       ///< of all sequences
   std::int64_t heads = 0;
   std::int64_t keys = 0;    ///< channels of a key
   std::int64_t values = 0;  ///< channels of a value
@@ -52,14 +53,19 @@ constexpr chunked_scan_demand scan_demand_of(chunked_scan_pass pass, chunked_sca
 constexpr chunked_scan_demand demand_of(recurrent_op op, const recurrent_args& args,
                                         const recurrent_options&, bool unaligned) noexcept {
   const bool keys = args.g.present() || args.gk.present() || args.g_gamma.present();
-  return scan_demand_of(pass_of(op), decay_of(keys, args.gv.present()), args.q, args.v,
-                        args.cu_seqlens, unaligned);
+  chunked_scan_demand demand = scan_demand_of(pass_of(op), decay_of(keys, args.gv.present()),
+                                              args.q, args.v, args.cu_seqlens, unaligned);
+  demand.channels = args.gk.present();
+  demand.decay_gradients = args.d_g.present() || args.d_gk.present();
+  return demand;
 }
 
 constexpr chunked_scan_demand demand_of(rwkv6_op op, const rwkv6_args& args, const rwkv6_options&,
                                         bool unaligned) noexcept {
-  return scan_demand_of(pass_of(op), chunked_scan_decay::keys, args.r, args.v, args.cu_seqlens,
-                        unaligned);
+  chunked_scan_demand demand = scan_demand_of(pass_of(op), chunked_scan_decay::keys, args.r, args.v,
+                                              args.cu_seqlens, unaligned);
+  demand.channels = demand.bonus = true;
+  return demand;
 }
 
 /// One sequence of 512 tokens if packed: neither the others nor the lengths that depend on them
@@ -78,6 +84,9 @@ inline constexpr std::array table{
     fields::exact<&chunked_scan_demand::decay>("decay", chunked_scan_decay_names),
     fields::exact<&chunked_scan_demand::packed>("packed"),
     fields::exact_but<&chunked_scan_demand::aligned>(1, "aligned"),
+    fields::exact_but<&chunked_scan_demand::channels>(0, "channels"),
+    fields::exact_but<&chunked_scan_demand::bonus>(0, "bonus"),
+    fields::exact_but<&chunked_scan_demand::decay_gradients>(0, "decay_gradients"),
     fields::bucket<&chunked_scan_demand::sequences>("sequences"),
     fields::length<&fields::value_of<&chunked_scan_demand::sequences>,
                    &fields::value_of<&chunked_scan_demand::tokens>>(),

@@ -40,6 +40,55 @@ struct fits_of<chunked_scan_config> {
               [](const config&, const asked&) {
                 return std::string("values decay too, the row has chunks for decays of keys");
               }},
+      fit_rule<config, asked>{
+          .name = "decay of channels",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || !wanted.channels || row.type == dtype::bf16;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "channels decay by themselves, the row's chunks of f16 have decays of heads: "
+                    "rows times decays of up to 2^64 leave its range");
+              }},
+      fit_rule<config, asked>{
+          .name = "gradients of decays",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || !wanted.decay_gradients || row.type == dtype::bf16;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "gradients of decays are wanted, the row's chunks of f16 keep no states for "
+                    "them: those leave its range");
+              }},
+      fit_rule<config, asked>{
+          .name = "bonus",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                const bool reads_itself =
+                    row.pass == chunked_scan_pass::forward && row.target == backend::cuda_sm80;
+                return !goes_by_chunks(row) || !wanted.bonus || reads_itself;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string("tokens have a bonus, which the row's chunks have not");
+              }},
+      fit_rule<config, asked>{
+          .name = "value dim",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || row.pass == chunked_scan_pass::forward ||
+                       wanted.values <= row.key_dim;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.values; },
+          .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
       chunks_are_of_aligned_rows<config, asked>,
   };
 };

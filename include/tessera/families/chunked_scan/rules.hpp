@@ -15,10 +15,10 @@ namespace tessera {
 enum class chunked_scan_rule : std::uint8_t {
   none,
   type_is_floating,
-  cuda_rows_are_sm80,
+  sm90_rows_are_forward_chunks_of_bf16,
   cuda_key_dim_is_known,
   cpu_rows_take_any_key_dim,
-  chunks_are_products_of_bf16,
+  chunks_are_products_of_16_bits,
   chunks_have_short_keys,
   bf16_instructions_take_bf16,
   bf16_instructions_add_nothing,
@@ -31,15 +31,14 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
       return "the row is legal";
     case chunked_scan_rule::type_is_floating:
       return "type is f32, f16 or bf16";
-    case chunked_scan_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case chunked_scan_rule::sm90_rows_are_forward_chunks_of_bf16:
+      return "rows of cuda_sm90 go forward by chunks of bf16, others gain nothing from wgmma";
     case chunked_scan_rule::cuda_key_dim_is_known:
       return "key_dim of a CUDA row is 64, 128, 256 or 1024";
     case chunked_scan_rule::cpu_rows_take_any_key_dim:
       return "key_dim of a CPU row is 0";
-    case chunked_scan_rule::chunks_are_products_of_bf16:
-      return "rows of chunks are forward rows of cuda_sm80 for bf16: the range of f16 is too short "
-             "for states and sums of products";
+    case chunked_scan_rule::chunks_are_products_of_16_bits:
+      return "rows of chunks are CUDA rows for f16 or bf16";
     case chunked_scan_rule::chunks_have_short_keys:
       return "key_dim of a row of chunks is 64 or 128";
     case chunked_scan_rule::bf16_instructions_take_bf16:
@@ -56,14 +55,17 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return chunked_scan_rule::type_is_floating;
   if (goes_by_chunks(config)) {
-    if (config.target != backend::cuda_sm80 || config.type != dtype::bf16 ||
-        config.pass != chunked_scan_pass::forward) {
-      return chunked_scan_rule::chunks_are_products_of_bf16;
+    if (!is_cuda(config.target) || size_of(config.type) != 2) {
+      return chunked_scan_rule::chunks_are_products_of_16_bits;
     }
     if (config.key_dim > most_chunk_keys) return chunked_scan_rule::chunks_have_short_keys;
   }
   if (is_cuda(config.target)) {
-    if (config.target != backend::cuda_sm80) return chunked_scan_rule::cuda_rows_are_sm80;
+    if (config.target == backend::cuda_sm90 &&
+        (!goes_by_chunks(config) || config.type != dtype::bf16 ||
+         config.pass != chunked_scan_pass::forward)) {
+      return chunked_scan_rule::sm90_rows_are_forward_chunks_of_bf16;
+    }
     const bool known = is_recurrent_key_dim(config.key_dim);
     return known ? chunked_scan_rule::none : chunked_scan_rule::cuda_key_dim_is_known;
   }

@@ -1,5 +1,5 @@
-// Forward on the matrix unit, 64 tokens at a time. With S the state in front of a chunk and G_t the
-// sum of log decays up to token t,
+// Scans on the matrix unit, 64 tokens at a time: the way forward, and gradients (chunk_scans.hpp).
+// With S the state in front of a chunk and G_t the sum of log decays up to token t,
 //
 //   P_tj = (q_t . k_j) exp(G_t - G_j)  for j <= t, else 0
 //   out_t = scale (exp(G_t) S^T q_t + sum over j of P_tj v_j)
@@ -10,15 +10,21 @@
 // `tiles` of them, in registers from the first token to the last. Operands that are no inputs are
 // rounded to 16 bits: P, the state that is read, and tokens times decays.
 //
-// With decays by channel, the rows of q and k have the decays (chunk_channels.hpp).
+// Of f16, whose range is short, rows of P and a warp's state are relative to their largest number.
+//
+// With decays by channel, the rows of q and k have the decays, with decays by column those of v and
+// the answers (chunk_channels.hpp).
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_channels.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_products.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
+#include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/kernels/recurrence/sm80/warp_state.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
@@ -29,25 +35,28 @@ namespace tessera::kernels::chunked_scan::sm80 {
 
 using recurrence::sm80::chunk_answers;
 
-/// One head of a sequence, and the columns of a block.
-template <class Element, class Shape, chunk_decay Decay>
+/// One head of a sequence, and the columns of a block. `Back`: the scan is of gradients, and may go
+/// from the last token on.
+template <class Element, class Shape, chunk_decay Decay, bool Back>
 class chunk_walk {
   using memory = chunk_memory<Shape, Decay>;
   using words = prim::cuda::half_words<Element>;
-  static constexpr bool by_channel = Decay != chunk_decay::heads;
+  static constexpr bool by_channel = decays_by_channel(Decay);
+  static constexpr bool by_column = Decay == chunk_decay::values;
 
  public:
-  __device__ __forceinline__ chunk_walk(const chunked_scan_kernel_args& args, memory& shared,
-                                        const sequence& all, std::int64_t head, std::int64_t column)
-      : args_(args),
+  __device__ __forceinline__ chunk_walk(const chunk_launch<Back>& launch, const chunk_scan& scan,
+                                        memory& shared, const sequence& all, std::int64_t head,
+                                        int column)
+      : launch_(launch),
+        scan_(scan),
         shared_(shared),
         all_(all),
         head_(head),
         column_(column),
-        outputs_{static_cast<Element*>(args.out.data) + column,
-                 static_cast<int>(args.values - column), args.scale},
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32) {
+    const chunked_scan_kernel_args& args = launch.call;
     if (args.g_gamma != nullptr) {
       gamma_ = args.g_gamma[all.number * args.gamma_sequence + head * args.gamma_head];
     }
@@ -56,50 +65,46 @@ class chunk_walk {
     }
     if (threadIdx.x == 0) {
       const std::int64_t kv_head = recurrence::shared_head(head, args.heads, args.kv_heads);
-      shared.rows_q = ordered_rows::of(args.q, all, head);
-      shared.rows_k = ordered_rows::of(args.k, all, kv_head);
-      shared.rows_v = ordered_rows::of(args.v, all, kv_head);
+      shared.rows_q = ordered_rows::of(scan.q, all, returns() ? kv_head : head);
+      shared.rows_k = ordered_rows::of(scan.k, all, returns() ? head : kv_head);
+      shared.rows_v = ordered_rows::of(scan.v, all, returns() ? head : kv_head);
       shared.rows_g = ordered_rows::of(args.g, all, head);
       shared.rows_gk = ordered_rows::of(args.gk, all, head);
-      shared.rows_out = ordered_rows::of(args.out, all, head);
+      shared.rows_out = ordered_rows::of(scan.out, all, head);
     }
     __syncthreads();
   }
 
-  __device__ __forceinline__ int count_at(std::int64_t token) const {
-    return static_cast<int>(min(all_.length - token, static_cast<std::int64_t>(Shape::tokens)));
-  }
-  __device__ __forceinline__ void copy_keys(std::int64_t token, int place) const {
+  __device__ __forceinline__ void copy_keys(std::int64_t token, int count, int place) const {
     using rows = typename Shape::key_rows;
-    const int count = count_at(token), keys = static_cast<int>(args_.keys);
     recurrence::sm80::copy_rows<Element, rows, Shape::threads>(
-        prim::cuda::shared_address(shared_.q[place]), args_.q.data, shared_.rows_q, token, count,
-        keys);
+        prim::cuda::shared_address(shared_.q[place]), scan_.q.data, shared_.rows_q, token, count,
+        scan_.keys);
     recurrence::sm80::copy_rows<Element, rows, Shape::threads>(
-        prim::cuda::shared_address(shared_.k[place]), args_.k.data, shared_.rows_k, token, count,
-        keys);
+        prim::cuda::shared_address(shared_.k[place]), scan_.k.data, shared_.rows_k, token, count,
+        scan_.keys);
   }
-  __device__ __forceinline__ void copy_values(std::int64_t token, int place) const {
-    const auto* const v = static_cast<const Element*>(args_.v.data) + column_;
+  __device__ __forceinline__ void copy_values(std::int64_t token, int count, int place) const {
+    const auto* const v = static_cast<const Element*>(scan_.v.data) + column_;
     recurrence::sm80::copy_rows<Element, typename Shape::value_rows, Shape::threads>(
-        prim::cuda::shared_address(shared_.v[place]), v, shared_.rows_v, token, count_at(token),
-        static_cast<int>(args_.values - column_));
+        prim::cuda::shared_address(shared_.v[place]), v, shared_.rows_v, token, count,
+        scan_.values - column_);
   }
   /// Log decays of the lane's two tokens of a chunk, whose tokens may be none.
-  __device__ __forceinline__ float2 load_head_decays(std::int64_t token) const {
+  __device__ __forceinline__ float2 load_head_decays(std::int64_t token, int count) const {
     float decay[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const std::int64_t at = token + 2 * lane_ + i;
-      decay[i] = 0.0f;
-      if (at >= all_.length) continue;
-      float x = gamma_;
-      if (args_.g.data != nullptr) {
-        x += prim::cuda::number_at(args_.g.data, args_.g.type, shared_.rows_g.at(at));
-      }
-      decay[i] = log2_decay(x);
+      const std::int64_t at = token + 2 * lane_ + i - (returns() ? 1 : 0);
+      decay[i] = 2 * lane_ + i < count && at >= 0 ? head_decay(at) : 0.0f;
     }
     return make_float2(decay[0], decay[1]);
+  }
+  __device__ __forceinline__ float head_decay(std::int64_t token) const {
+    const chunked_scan_rows& g = launch_.call.g;
+    float x = gamma_;
+    if (g.data != nullptr) x += prim::cuda::number_at(g.data, g.type, shared_.rows_g.at(token));
+    return log2_decay(x);
   }
 
   /// The state goes through all tokens; answers are stored.
@@ -113,52 +118,102 @@ class chunk_walk {
   }
 
  private:
+  /// Forward tokens add what they are, and answers are scaled.
+  __device__ __forceinline__ float log2_token_scale() const {
+    return Back ? scan_.log2_token_scale : 0.0f;
+  }
+  __device__ __forceinline__ bool returns() const {
+    return Back && scan_.returns;
+  }
+  /// Tokens of the chunk from `token` on; chunks begin at the same tokens from both ends.
+  __device__ __forceinline__ int count_at(std::int64_t token) const {
+    if (returns() && token == 0) return static_cast<int>((all_.length - 1) % Shape::tokens) + 1;
+    return static_cast<int>(min(all_.length - token, static_cast<std::int64_t>(Shape::tokens)));
+  }
+  __device__ __forceinline__ recurrence::sm80::chunk_outputs outputs() const {
+    const chunked_scan_rows& out = scan_.out;
+    void* const data = Back && out.type == dtype::f32
+                           ? static_cast<void*>(static_cast<float*>(out.data) + column_)
+                           : static_cast<void*>(static_cast<Element*>(out.data) + column_);
+    return {data, scan_.values - column_, scan_.answer_scale};
+  }
+  __device__ __forceinline__ void store(const chunk_answers<Element, Shape>& answers,
+                                        unsigned char* values, std::int64_t token,
+                                        const chunk_segment& rows, bool finite, bool last) const {
+    if (Back && scan_.out.type == dtype::f32) {
+      answers.store_singles(shared_, outputs(), token, rows, finite);
+    } else {
+      answers.store(shared_, outputs(), values, token, rows, finite, last);
+    }
+  }
+
   template <class State>
   __device__ __forceinline__ void go_by_head(State& state) {
-    copy_keys(0, 0);
-    copy_values(0, 0);
+    copy_keys(0, count_at(0), 0);
+    copy_values(0, count_at(0), 0);
     prim::cuda::commit_copies();
-    if (warp_ == 0) sum_head_decays(shared_.of_heads[0], load_head_decays(0));
+    if (warp_ == 0) {
+      sum_head_decays(shared_.of_heads[0], load_head_decays(0, count_at(0)), log2_token_scale());
+    }
     int place = 0;
-    for (std::int64_t token = 0; token < all_.length; token += Shape::tokens, place ^= 1) {
+    for (std::int64_t token = 0, next = 0; token < all_.length; token = next, place ^= 1) {
+      keep(state, token);
+      next = token + (Back ? count_at(token) : Shape::tokens);
       prim::cuda::wait_copies<0>();
       __syncthreads();
-      const std::int64_t next = token + Shape::tokens;
       float2 next_decays = make_float2(0.0f, 0.0f);
       if (next < all_.length) {
-        copy_keys(next, place ^ 1);
-        copy_values(next, place ^ 1);
+        copy_keys(next, count_at(next), place ^ 1);
+        copy_values(next, count_at(next), place ^ 1);
         prim::cuda::commit_copies();
-        if (warp_ == 0) next_decays = load_head_decays(next);
+        if (warp_ == 0) next_decays = load_head_decays(next, count_at(next));
       }
       const head_decays& decays = shared_.of_heads[place];
       const std::uint32_t q = prim::cuda::shared_address(shared_.q[place]);
       const std::uint32_t k = prim::cuda::shared_address(shared_.k[place]);
       const float no_bonus[2] = {};
-      make_weights<Element, Shape>(shared_, decays, q, k, no_bonus, warp_);
+      make_weights<Element, Shape>(shared_, decays, q, k, no_bonus, warp_, log2_token_scale());
       chunk_answers<Element, Shape> answers = {};
-      answers.read(state, q);
-      answers.multiply_tokens(decays.front);
+      constexpr bool is_short = recurrence::sm80::range_is_short<Element>;
+      recurrence::sm80::range_scale of_state;
+      if constexpr (is_short) of_state = recurrence::sm80::range_scale::of(state.largest());
+      answers.read(state, q, of_state.factor);
+      answers.multiply_tokens(decays.front, of_state.inverse);
       state.multiply(decays.whole);
       __syncthreads();
-      const bool finite = add_tokens(state, answers, k, place, {0, Shape::tokens}, decays.rest);
-      if (warp_ == 0) sum_head_decays(shared_.of_heads[place ^ 1], next_decays);
-      answers.store(shared_, outputs_, shared_.v[place], token, {0, count_at(token)}, finite, true);
+      if constexpr (is_short) answers.multiply_tokens(shared_.of_weights.factor);
+      const bool finite =
+          add_tokens(state, answers, k, shared_.v[place], {0, Shape::tokens}, decays.rest);
+      if (warp_ == 0) {
+        sum_head_decays(shared_.of_heads[place ^ 1], next_decays, log2_token_scale());
+      }
+      if constexpr (is_short) answers.multiply_tokens(shared_.of_weights.inverse);
+      store(answers, shared_.v[place], token, {0, count_at(token)}, finite, true);
     }
+    if (returns()) state.multiply(prim::cuda::exp2_fast(head_decay(all_.length - 1)));
   }
 
   template <class State>
   __device__ __forceinline__ void go_by_channel(State& state) {
-    channel_scaler<Element, Shape, Decay> scaler(shared_);
+    const chunked_scan_kernel_args& args = launch_.call;
+    channel_scaler<Element, Shape, Decay> scaler(
+        shared_, args,
+        {.first = by_column ? column_ : 0,
+         .count = by_column ? scan_.values - column_ : scan_.keys,
+         .earlier = returns() ? 1 : 0,
+         .log2_token_scale = log2_token_scale()},
+        gamma_);
     scaler.begin();
     if (Decay == chunk_decay::bonus) load_bonus();
-    copy_keys(0, 0);
-    copy_values(0, 0);
+    copy_keys(0, count_at(0), 0);
+    copy_values(0, count_at(0), 0);
     prim::cuda::commit_copies();
     int place = 0;
-    for (std::int64_t token = 0; token < all_.length; token += Shape::tokens, place ^= 1) {
+    for (std::int64_t token = 0, next = 0; token < all_.length; token = next, place ^= 1) {
+      keep(state, token, scaler);
       const int count = count_at(token);
-      scaler.load(args_, gamma_, token, count);
+      next = token + count;
+      scaler.load(token, count);
       prim::cuda::wait_copies<0>();
       __syncthreads();
       scaler.add_earlier();
@@ -169,48 +224,78 @@ class chunk_walk {
         if (Decay == chunk_decay::bonus) make_bonus<Element, Shape>(shared_, segment, warp_, bonus);
         __syncthreads();
         const bool last = segment.end >= count;
-        if (last && token + Shape::tokens < all_.length) {
-          copy_keys(token + Shape::tokens, 0);
-          copy_values(token + Shape::tokens, place ^ 1);
+        if (last && next < all_.length) {
+          copy_keys(next, count_at(next), by_column ? place ^ 1 : 0);
+          copy_values(next, count_at(next), by_column ? 0 : place ^ 1);
           prim::cuda::commit_copies();
         }
-        const std::uint32_t q = prim::cuda::shared_address(shared_.q[1]);
-        const std::uint32_t k = prim::cuda::shared_address(shared_.k[1]);
-        state.multiply_channels(shared_.of_channels.factors);
+        const std::uint32_t q = prim::cuda::shared_address(shared_.q[by_column ? place : 1]);
+        const std::uint32_t k = prim::cuda::shared_address(shared_.k[by_column ? place : 1]);
+        unsigned char* const v = shared_.v[by_column ? 1 : place];
+        multiply_by_factors(state);
         make_weights<Element, Shape>(shared_, shared_.of_heads[0], q, k, bonus, warp_);
         chunk_answers<Element, Shape> answers = {};
         answers.read(state, q);
         __syncthreads();
-        const bool finite = add_tokens(state, answers, k, place, segment, nullptr);
-        answers.store(shared_, outputs_, shared_.v[place], token,
-                      {segment.first, min(segment.end, count)}, finite, last);
+        const bool finite = add_tokens(state, answers, k, v, segment, nullptr);
+        if constexpr (by_column) decay_answers(answers, shared_.of_answers.at, warp_);
+        store(answers, v, token, {segment.first, min(segment.end, count)}, finite, last);
       }
     }
+    if (returns()) scaler.decay_by(all_.length - 1);
+    flush(state, scaler);
+  }
+
+  template <class State>
+  __device__ __forceinline__ void multiply_by_factors(State& state) const {
+    const float* const factors = shared_.of_channels.factors;
+    if constexpr (by_column) {
+      state.multiply_columns(factors + warp_ * Shape::tiles * 16);
+    } else {
+      state.multiply_channels(factors);
+    }
+  }
+  /// The state becomes what it is: nothing is left to multiply it by.
+  template <class State, class Scaler>
+  __device__ __forceinline__ void flush(State& state, Scaler& scaler) const {
     __syncthreads();
     scaler.finish();
     __syncthreads();
-    state.multiply_channels(shared_.of_channels.factors);
+    multiply_by_factors(state);
+  }
+
+  /// Keeps the state in front of the chunk of `token`.
+  template <class State, class... Scaler>
+  __device__ __forceinline__ void keep(State& state, std::int64_t token, Scaler&... scaler) const {
+    if constexpr (Back && Decay != chunk_decay::channels && std::is_same_v<Element, bf16>) {
+      if (scan_.kept == nullptr) return;
+      (flush(state, scaler), ...);
+      (scaler.begin(), ...);
+      const std::int64_t last = all_.length - token - 1;
+      const std::int64_t chunk = (scan_.returns ? last : token) / chunk_states::tokens;
+      keep_state<Shape::keys>(state, scan_.kept, first_chunk_of(launch_.states, all_) + chunk,
+                              launch_.call, head_, column_ / 16 + warp_ * Shape::tiles);
+    }
   }
 
   __device__ __forceinline__ void load_bonus() const {
     for (int c = static_cast<int>(threadIdx.x); c < Shape::keys; c += Shape::threads) {
-      shared_.of_channels.u[c] = c < args_.keys ? prim::cuda::number_at(args_.u.data, args_.u.type,
-                                                                        head_ * args_.u.head + c)
-                                                : 0.0f;
+      const chunked_scan_rows& u = launch_.call.u;
+      shared_.of_channels.u[c] =
+          c < scan_.keys ? prim::cuda::number_at(u.data, u.type, head_ * u.head + c) : 0.0f;
     }
   }
 
   /// What the tokens of a segment add to answers and state; whether all of their values are finite.
   template <class State>
   __device__ __forceinline__ bool add_tokens(State& state, chunk_answers<Element, Shape>& answers,
-                                             std::uint32_t k, int place,
+                                             std::uint32_t k, const unsigned char* all_v,
                                              const chunk_segment& segment,
                                              const float* rest) const {
     using value_rows = typename Shape::value_rows;
     using weight_rows = typename Shape::weight_rows;
     const auto lane = prim::cuda::thread_index() % 32;
-    const std::uint32_t v =
-        prim::cuda::shared_address(shared_.v[place]) + value_rows::lane_of_a(lane);
+    const std::uint32_t v = prim::cuda::shared_address(all_v) + value_rows::lane_of_a(lane);
     const std::uint32_t weights =
         prim::cuda::shared_address(shared_.weights) + weight_rows::lane_of_a(lane);
     k += Shape::key_rows::lane_of_a(lane);
@@ -237,48 +322,54 @@ class chunk_walk {
     }
     return finite;
   }
-  const chunked_scan_kernel_args& args_;
+
+  const chunk_launch<Back>& launch_;
+  const chunk_scan& scan_;
   memory& shared_;
   const sequence& all_;
-  std::int64_t head_, column_;
-  recurrence::sm80::chunk_outputs outputs_;
-  int warp_, lane_;
+  std::int64_t head_;
+  int column_, warp_, lane_;
   float gamma_ = 0.0f;
 };
 
-template <class Element, class Shape, chunk_decay Decay>
+template <class Element, class Shape, chunk_decay Decay, bool Back>
 __global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
-    chunk_through(__grid_constant__ const chunked_scan_kernel_args args, int tiles) {
+    chunk_through(__grid_constant__ const chunk_launch<Back> launch) {
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<chunk_memory<Shape, Decay>*>(memory);
-  const recurrence::tile_item item(blockIdx.x, tiles, args.heads);
-  const std::int64_t column = item.tile * Shape::columns, head = item.head;
-  const sequence all = sequence_of<device_code>(args, item.sequence);
+  const chunk_scan& scan = launch.scans[Back ? blockIdx.y : 0];
+  const bool returns = Back && scan.returns;
+  const recurrence::tile_item item(blockIdx.x, launch.tiles, launch.call.heads);
+  const int column = static_cast<int>(item.tile) * Shape::columns;
+  if (column >= scan.values) return;
+  const std::int64_t head = item.head;
+  sequence all = sequence_of<device_code>(launch.call, item.sequence);
+  all.reverse = all.reverse != returns;
   if (all.is_rest) {
-    const auto width = min(args.values - column, std::int64_t{Shape::columns});
-    return recurrence::sm80::clear_rows<Element>(args.out, all, head, column,
-                                                 static_cast<int>(width));
+    return recurrence::sm80::clear_rows(scan.out, all, head, column,
+                                        min(scan.values - column, Shape::columns));
   }
   if (!all.has_states) return;
 
-  const std::int64_t own = column + static_cast<int>(threadIdx.x) / 32 * (Shape::tiles * 16);
-  const auto columns_of = [&](const chunked_scan_states& states) {
-    return recurrence::sm80::state_columns{
-        .channel = states.key,
-        .channels = static_cast<int>(args.keys),
-        .columns = static_cast<int>(max(args.values - own, std::int64_t{0}))};
+  const int own = column + static_cast<int>(threadIdx.x) / 32 * (Shape::tiles * 16);
+  const auto columns_of = [&](const chunk_state& states) {
+    return recurrence::sm80::state_columns{.channel = states.channel,
+                                           .channels = scan.keys,
+                                           .columns = max(scan.values - own, 0),
+                                           .column = states.column};
   };
-  const auto first_of = [&](const chunked_scan_states& states) {
-    return all.slot * states.sequence + head * states.head + own;
+  const auto first_of = [&](const chunk_state& states) {
+    return all.slot * states.sequence + head * states.head + own * states.column;
   };
   recurrence::sm80::warp_state<Shape::keys, Shape::tiles> state;
-  state.load(args.initial_state.data, dtype::f32, first_of(args.initial_state),
-             columns_of(args.initial_state));
+  state.load(scan.initial.data, dtype::f32, first_of(scan.initial), columns_of(scan.initial));
+  if (returns) state.multiply(scan.initial_scale);
   if (all.length > 0) {
-    chunk_walk<Element, Shape, Decay>(args, shared, all, head, column).go_through(state);
+    chunk_walk<Element, Shape, Decay, Back>(launch, scan, shared, all, head, column)
+        .go_through(state);
   }
-  state.store(args.final_state.data, dtype::f32, first_of(args.final_state),
-              columns_of(args.final_state));
+  if (returns) state.multiply(scan.final_scale);
+  state.store(scan.final.data, dtype::f32, first_of(scan.final), columns_of(scan.final));
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

@@ -1,6 +1,7 @@
-// Which kernel of a row of chunks a launch has: by what decays, and by the columns of a block.
+// The kernels of a row of chunks, and its launches: by what decays, and by the columns of a block.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +12,10 @@
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/recurrent_chunks.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_decay_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_forward.hpp>
 #include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -24,8 +27,9 @@ inline chunk_decay decay_of(const chunked_scan_kernel_args& args) {
 }
 
 /// A kernel, its threads and its shared memory.
+template <bool Back>
 struct chunk_kernel {
-  void (*kernel)(chunked_scan_kernel_args, int) = nullptr;
+  void (*kernel)(chunk_launch<Back>) = nullptr;
   int threads = 0, shared_bytes = 0;
 };
 
@@ -34,51 +38,187 @@ template <class Kernel>
 struct chunk_kernels {
   using element = element_t<Kernel::config.type>;
   static constexpr int keys = resolved(Kernel::config).key_dim;
+  static constexpr bool is_backward = Kernel::config.pass == chunked_scan_pass::backward;
+  /// Rows times decays of channels go beyond the range of f16.
+  static constexpr bool takes_channels = !recurrence::sm80::range_is_short<element>;
+  /// For the gradients of decays, as operands of products.
+  static constexpr bool keeps_states = is_backward && takes_channels;
+  using of_decays = decay_shape<keys>;
+  using kernel_type = chunk_kernel<is_backward>;
+  /// The third: backward, of the transposed states of decays by channel.
+  static constexpr chunk_decay third = is_backward ? chunk_decay::values : chunk_decay::bonus;
 
   /// With decays of heads a warp has 32 of 128 columns; decays of channels need its registers.
+  /// Scans of gradients spill with 32: all have 64 columns a block.
   template <chunk_decay Decay, int Columns>
   using shape =
-      std::conditional_t<Columns == 64, chunk_shape<keys, 1, 4>,
+      std::conditional_t<Columns == 64 || (is_backward && Decay == chunk_decay::heads),
+                         chunk_shape<keys, 1, 4>,
                          std::conditional_t<Decay == chunk_decay::heads, chunk_shape<keys, 2, 4>,
                                             chunk_shape<keys, 1, 8>>>;
   template <chunk_decay Decay, int Columns>
-  static chunk_kernel of_shape() {
+  static kernel_type of_shape() {
     using of = shape<Decay, Columns>;
-    return {&chunk_through<element, of, Decay>, of::threads,
+    return {&chunk_through<element, of, Decay, is_backward>, of::threads,
             static_cast<int>(sizeof(chunk_memory<of, Decay>))};
   }
   template <chunk_decay Decay>
-  static chunk_kernel of_columns(int columns) {
+  static kernel_type of_columns(int columns) {
     return columns == 64 ? of_shape<Decay, 64>() : of_shape<Decay, 128>();
   }
-  static chunk_kernel of(chunk_decay decay, int columns) {
-    if (decay == chunk_decay::heads) return of_columns<chunk_decay::heads>(columns);
-    return decay == chunk_decay::channels ? of_columns<chunk_decay::channels>(columns)
-                                          : of_columns<chunk_decay::bonus>(columns);
+  static kernel_type of(chunk_decay decay, int columns) {
+    if constexpr (takes_channels) {
+      if (decay == chunk_decay::channels) return of_columns<chunk_decay::channels>(columns);
+      if (decay == third) return of_columns<third>(columns);
+    }
+    return of_columns<chunk_decay::heads>(columns);
   }
 
   static auto entries() {
-    constexpr std::array decays{chunk_decay::heads, chunk_decay::channels, chunk_decay::bonus};
-    std::array<prim::cuda::kernel_entry, 2 * decays.size()> all;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const chunk_kernel of_row = of(decays[i / 2], i % 2 == 0 ? 64 : 128);
+    constexpr std::array decays{chunk_decay::heads, chunk_decay::channels, third};
+    constexpr std::size_t scans = 2 * (takes_channels ? decays.size() : 1);
+    std::array<prim::cuda::kernel_entry, scans + (is_backward ? 1 : 0) + (keeps_states ? 1 : 0)>
+        all;
+    for (std::size_t i = 0; i < scans; ++i) {
+      const kernel_type of_row = of(decays[i / 2], i % 2 == 0 ? 64 : 128);
       all[i] = cuda::entry_of(of_row.kernel, of_row.shared_bytes);
+    }
+    if constexpr (is_backward) {
+      all[scans] = cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
+    }
+    if constexpr (keeps_states) {
+      all[scans + 1] = cuda::entry_of(&make_decay_gradients<element, of_decays>,
+                                      sizeof(decay_memory<of_decays>));
     }
     return all;
   }
 };
 
+/// Queues the first `scans` of a launch.
+template <class Kernel, bool Back>
+cudaError_t launch_scans(chunk_launch<Back>& launch, int scans, chunk_decay decay,
+                         int multiprocessors, cudaStream_t stream) {
+  const chunked_scan_kernel_args& call = launch.call;
+  std::int64_t columns = 0;
+  for (int i = 0; i < scans; ++i) columns = std::max<std::int64_t>(columns, launch.scans[i].values);
+  const std::int64_t states = sequences_with_rest(call) * call.heads;
+  const chunk_blocks blocks =
+      Back && decay == chunk_decay::heads
+          ? chunk_blocks{.columns = 64, .count = (columns + 63) / 64}
+          : chunk_blocks_of(columns, call.sequences * call.heads, multiprocessors);
+  if (states * blocks.count <= 0) return cudaSuccess;
+  launch.tiles = static_cast<int>(blocks.count);
+  const chunk_kernel<Back> of_call = chunk_kernels<Kernel>::of(decay, blocks.columns);
+  dim3 grid = cuda::grid_of(states * blocks.count);
+  grid.y = static_cast<unsigned>(scans);
+  return prim::cuda::launch_kernel(of_call.kernel, grid, of_call.threads, of_call.shared_bytes,
+                                   stream, false, launch);
+}
+
 template <class Kernel>
 cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocessors,
                           cudaStream_t stream) {
-  const std::int64_t states = sequences_with_rest(args) * args.heads;
-  const chunk_blocks blocks =
-      chunk_blocks_of(args.values, args.sequences * args.heads, multiprocessors);
-  if (states * blocks.count <= 0) return cudaSuccess;
-  const chunk_kernel of_call = chunk_kernels<Kernel>::of(decay_of(args), blocks.columns);
-  return prim::cuda::launch_kernel(of_call.kernel, cuda::grid_of(states * blocks.count),
-                                   of_call.threads, of_call.shared_bytes, stream, false, args,
-                                   static_cast<int>(blocks.count));
+  chunk_launch<false> launch{.call = args, .scans = {forward_scan_of(args)}};
+  return launch_scans<Kernel>(launch, 1, decay_of(args), multiprocessors, stream);
+}
+
+/// The workspace of a way back by chunks, placed from `base` on; null: nothing is placed.
+struct chunk_scratch {
+  chunked_scan_rows d_k{}, d_v{};  ///< of each head of queries
+  chunk_states kept{};
+  bool of_decays = false;  ///< gradients of decays are wanted
+  std::size_t bytes = 0;
+
+  /// `key_dim`: of the row.
+  chunk_scratch(const chunked_scan_kernel_args& call, int key_dim, std::byte* base)
+      : d_k(call.d_k),
+        d_v(call.d_v),
+        of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr) {
+    cuda::workspace_parts parts(base);
+    const std::int64_t entries = recurrence::entries_of(call);
+    if (call.heads != call.kv_heads) {
+      const auto share = [&](chunked_scan_rows& rows, std::int64_t columns) {
+        float* numbers = nullptr;
+        parts.take(numbers, entries * call.tokens * call.heads * columns);
+        rows = {.data = numbers,
+                .type = dtype::f32,
+                .entry = call.tokens * call.heads * columns,
+                .token = call.heads * columns,
+                .head = columns};
+      };
+      share(d_k, call.keys);
+      share(d_v, call.values);
+    }
+    if (of_decays) {
+      const std::int64_t of_entry = (call.tokens + chunk_states::tokens - 1) / chunk_states::tokens;
+      const bool packed = call.cu_seqlens != nullptr;
+      const std::int64_t chunks = packed ? of_entry + call.sequences : entries * of_entry;
+      const std::int64_t tiles = chunks * call.heads * ((call.keys + 15) / 16);
+      parts.take(kept.of_s, tiles * key_dim * 2);
+      parts.take(kept.of_d, tiles * key_dim * 2);
+      kept.entry = packed ? 0 : of_entry;
+    }
+    bytes = parts.bytes();
+  }
+};
+
+/// Gradients of decays of channels or heads, behind the scans that keep states.
+template <class Kernel>
+cudaError_t launch_decay_gradients(const decay_gradients& args, cudaStream_t stream) {
+  using shape = typename chunk_kernels<Kernel>::of_decays;
+  const std::int64_t states = sequences_with_rest(args.call) * args.call.heads;
+  if (states <= 0) return cudaSuccess;
+  dim3 grid = cuda::grid_of(states);
+  const std::int64_t chunks = (args.call.tokens + shape::tokens - 1) / shape::tokens;
+  grid.y = static_cast<unsigned>(std::clamp<std::int64_t>(chunks, 1, UINT16_MAX));
+  return prim::cuda::launch_kernel(
+      &make_decay_gradients<typename chunk_kernels<Kernel>::element, shape>, grid, shape::threads,
+      static_cast<int>(sizeof(decay_memory<shape>)), stream, false, args);
+}
+
+template <class Kernel>
+cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* workspace,
+                               int multiprocessors, cudaStream_t stream) {
+  const chunk_scratch scratch(call, chunk_kernels<Kernel>::keys, workspace);
+  chunk_scan of_queries = query_scan_of(call);
+  chunk_scan of_keys = key_scan_of(call, scratch.d_k);
+  const chunk_scan of_values = value_scan_of(call, scratch.d_v);
+  of_queries.kept = scratch.kept.of_s;
+  of_keys.kept = scratch.kept.of_d;
+  cudaError_t code = cudaSuccess;
+  const auto launch = [&](chunk_decay decay, auto... scans) {
+    if (code != cudaSuccess) return;
+    chunk_launch<true> args{.call = call, .scans = {scans...}, .states = scratch.kept};
+    code = launch_scans<Kernel>(args, sizeof...(scans), decay, multiprocessors, stream);
+  };
+  if (call.gk.data == nullptr) {
+    launch(chunk_decay::heads, of_queries, of_keys, of_values);
+  } else {
+    launch(chunk_decay::values, of_queries, of_keys);
+    launch(chunk_decay::channels, of_values);
+  }
+  if constexpr (chunk_kernels<Kernel>::keeps_states) {
+    if (code == cudaSuccess && scratch.of_decays) {
+      code = launch_decay_gradients<Kernel>(
+          {.call = call, .states = scratch.kept, .scale_of_d = of_keys.final_scale}, stream);
+    }
+  }
+  if (call.heads == call.kv_heads) return code;
+  const auto add_shares = [&](const chunked_scan_rows& from, const chunked_scan_rows& to,
+                              std::int64_t columns) {
+    if (code != cudaSuccess) return;
+    code = recurrence::sm80::launch_head_shares<chunked_scan_rows>(
+        {.shares = static_cast<const float*>(from.data),
+         .tokens = call.tokens,
+         .entries = recurrence::entries_of(call),
+         .heads = call.heads,
+         .group = call.heads / call.kv_heads,
+         .columns = columns},
+        to, stream);
+  };
+  add_shares(scratch.d_k, call.d_k, call.keys);
+  add_shares(scratch.d_v, call.d_v, call.values);
+  return code;
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
@@ -13,30 +13,51 @@ using recurrence::sm80::head_decays;
 using recurrence::sm80::log2_decay;
 using recurrence::sm80::ordered_rows;
 
-/// How keys decay, which a kernel is compiled for.
-enum class chunk_decay : std::uint8_t {
-  heads,     ///< all channels of a head alike, or not at all
-  channels,  ///< each by itself
-  bonus,     ///< likewise; a token reads the state it finds, and itself through `u`
-};
+/// Each channel of the keys, or each column, decays by itself.
+constexpr bool decays_by_channel(chunk_decay decay) {
+  return decay != chunk_decay::heads;
+}
+/// What decays by itself: channels of keys, or the columns of a block.
+template <class Shape, chunk_decay Decay>
+inline constexpr int decaying_channels =
+    Decay == chunk_decay::values ? Shape::columns : Shape::keys;
+/// Log decays are added up in groups of tokens that do not depend on the columns of a block.
+template <class Shape, chunk_decay Decay>
+inline constexpr int summed_tokens = Decay == chunk_decay::values ? 16 : Shape::keys / 8;
 
 /// What the state is multiplied by before and after the products of tokens, and sums of log decays.
-template <class Shape>
+template <class Shape, chunk_decay Decay>
 struct alignas(16) channel_decays {
-  float factors[Shape::keys], ends[Shape::keys], u[Shape::keys];
-  float sums[8 * Shape::tokens / Shape::keys][Shape::keys];
+  static constexpr int channels = decaying_channels<Shape, Decay>;
+  float factors[channels], ends[channels], u[channels];
+  float sums[Shape::tokens / summed_tokens<Shape, Decay>][channels];
   int cut;
+};
+
+/// Factors of the answers of columns that decay; rows of different banks.
+template <class Shape, chunk_decay Decay>
+struct answer_factors {
+  static constexpr bool used = Decay == chunk_decay::values;
+  float at[used ? Shape::tokens : 1][used ? Shape::columns + 8 : 1];
+};
+
+/// Of rows of weights of a type whose range is short: what they are multiplied by, and its inverse.
+struct weight_scales {
+  float factor[64], inverse[64];
 };
 
 template <class Shape, chunk_decay Decay>
 struct chunk_memory {
-  // Two of each. Of decays by channel the second of q and k are the scaled ones.
+  // Two of each. Of decays by channel the second of q and k are the scaled ones, of decays by
+  // column the second of v are.
   alignas(1024) unsigned char q[2][Shape::key_rows::bytes];
   unsigned char k[2][Shape::key_rows::bytes];
   unsigned char v[2][Shape::value_rows::bytes];
   unsigned char weights[Shape::weight_rows::bytes];
   head_decays of_heads[Decay == chunk_decay::heads ? 2 : 1];
-  channel_decays<Shape> of_channels;
+  channel_decays<Shape, Decay> of_channels;
+  answer_factors<Shape, Decay> of_answers;
+  weight_scales of_weights;
   int first_not_finite[Shape::columns];
   ordered_rows rows_q, rows_k, rows_v, rows_g, rows_gk, rows_out;  ///< registers are rare
 };

@@ -13,11 +13,13 @@
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
-/// P to shared memory: a warp has every, or every second, block of 16 tokens of 16 rows.
+/// P to shared memory, times 2^`log2_scale` where heads decay: a warp has every, or every second,
+/// block of 16 tokens of 16 rows.
 template <class Element, class Shape, chunk_decay Decay>
 __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
                                              const head_decays& decays, std::uint32_t q,
-                                             std::uint32_t k, const float (&bonus)[2], int warp) {
+                                             std::uint32_t k, const float (&bonus)[2], int warp,
+                                             float log2_scale = 0.0f) {
   using words = prim::cuda::half_words<Element>;
   constexpr int sharers = Shape::warps / 4;
   const auto lane = prim::cuda::thread_index() % 32;
@@ -28,13 +30,14 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = block * 16 + static_cast<int>(lane) / 4 + half * 8;
-    const float of_row = Decay == chunk_decay::heads ? decays.sums[row] : 0.0f;
+    const float of_row = Decay == chunk_decay::heads ? decays.sums[row] + log2_scale : 0.0f;
+    float most = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8 / sharers; ++i) {
       const int tile = (i / 2 * sharers + warp / 4) * 2 + i % 2;
       if (tile / 2 > block) break;
       const int token = tile * 8 + static_cast<int>(lane) % 4 * 2;
-      float weight[2] = {scores[i].at[2 * half], scores[i].at[2 * half + 1]};
+      float* const weight = scores[i].at + 2 * half;
       if constexpr (Decay == chunk_decay::heads) {
         const float2 sums = *reinterpret_cast<const float2*>(decays.sums + token);
         weight[0] *= prim::cuda::exp2_fast(of_row - sums.x);
@@ -47,11 +50,28 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
           if (Decay == chunk_decay::bonus && token + j == row) weight[j] = bonus[half];
         }
       }
+      most = fmaxf(most, fmaxf(fabsf(weight[0]), fabsf(weight[1])));
+    }
+    float factor = 1.0f;
+    if constexpr (recurrence::sm80::range_is_short<Element>) {
+      static_assert(sharers == 1);
+      const auto scale = recurrence::sm80::range_scale::of(recurrence::sm80::max_of_quad(most));
+      factor = scale.factor;
+      if (lane % 4 == 0) {
+        shared.of_weights.factor[row] = scale.factor;
+        shared.of_weights.inverse[row] = scale.inverse;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8 / sharers; ++i) {
+      const int tile = (i / 2 * sharers + warp / 4) * 2 + i % 2;
+      if (tile / 2 > block) break;
+      const float* const weight = scores[i].at + 2 * half;
       prim::cuda::store_shared_4(weights +
                                      Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
                                                                 static_cast<std::uint32_t>(tile)) +
                                      lane % 4 * 4,
-                                 words::pack(weight[0], weight[1]));
+                                 words::pack(factor * weight[0], factor * weight[1]));
     }
   }
 }
@@ -106,6 +126,24 @@ __device__ __forceinline__ bool remove_not_finite(prim::cuda::fragment_b2& value
     values.reg[i] = prim::cuda::finite_only<Element>(word);
   }
   return true;
+}
+
+/// Answers of columns that decay.
+template <class Element, class Shape>
+__device__ __forceinline__ void decay_answers(
+    recurrence::sm80::chunk_answers<Element, Shape>& answers,
+    const float (&factors)[Shape::tokens][Shape::columns + 8], int warp) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 16 * Shape::tiles; ++i) {
+    const int tile = i % (2 * Shape::tiles), half = i / (2 * Shape::tiles) % 2;
+    const int block = i / (4 * Shape::tiles);
+    const float2 factor = *reinterpret_cast<const float2*>(
+        &factors[block * 16 + half * 8 + lane / 4]
+                [(warp * 2 * Shape::tiles + tile) * 8 + lane % 4 * 2]);
+    answers.at[block][tile].at[2 * half] *= factor.x;
+    answers.at[block][tile].at[2 * half + 1] *= factor.y;
+  }
 }
 
 /// Tokens of other segments are what they are without what is not finite.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -93,8 +94,17 @@ struct chunk_row : chunk_kernels<Kernel> {
   using args_type = chunked_scan_kernel_args;
   static constexpr bool by_chunks = true;
 
-  static cudaError_t launch(const args_type& args, int multiprocessors, cudaStream_t stream) {
-    return launch_chunks<Kernel>(args, multiprocessors, stream);
+  static std::size_t workspace_bytes(const args_type& args) {
+    using kernels = chunk_kernels<Kernel>;
+    return kernels::is_backward ? chunk_scratch(args, kernels::keys, nullptr).bytes : 0;
+  }
+  static cudaError_t launch(const args_type& args, int multiprocessors, std::byte* workspace,
+                            cudaStream_t stream) {
+    if constexpr (chunk_kernels<Kernel>::is_backward) {
+      return launch_chunks_back<Kernel>(args, workspace, multiprocessors, stream);
+    } else {
+      return launch_chunks<Kernel>(args, multiprocessors, stream);
+    }
   }
 };
 

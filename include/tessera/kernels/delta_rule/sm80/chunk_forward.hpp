@@ -346,8 +346,7 @@ __global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
   const sequence all = sequence_of<device_code>(args, item.sequence);
   if (all.is_rest) {
     const auto width = min(args.value_dim - column, std::int64_t{Shape::columns});
-    return recurrence::sm80::clear_rows<Element>(args.out, all, head, column,
-                                                 static_cast<int>(width));
+    return recurrence::sm80::clear_rows(args.out, all, head, column, static_cast<int>(width));
   }
   if (!all.has_states) return;
 

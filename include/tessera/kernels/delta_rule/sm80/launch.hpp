@@ -83,7 +83,9 @@ struct chunk_row : chunk_kernels<Kernel> {
   using args_type = delta_rule_kernel_args;
   static constexpr bool by_chunks = true;
 
-  static cudaError_t launch(const args_type& args, int multiprocessors, cudaStream_t stream) {
+  static std::size_t workspace_bytes(const args_type&) { return 0; }
+  static cudaError_t launch(const args_type& args, int multiprocessors, std::byte*,
+                            cudaStream_t stream) {
     return launch_chunks<Kernel>(args, multiprocessors, stream);
   }
 };

@@ -20,15 +20,21 @@ class operand_maker {
   static constexpr int threads = Shape::maker_threads;
 
  public:
-  __device__ __forceinline__ operand_maker(const delta_rule_kernel_args& args, memory& shared,
+  __device__ __forceinline__ operand_maker(const delta_rule_kernel_args& args,
+                                           const further_decays& further, memory& shared,
                                            const sequence& all, std::int64_t head,
                                            std::int64_t column)
       : args_(args),
+        further_(further),
         shared_(shared),
         all_(all),
         column_(column),
         thread_(static_cast<int>(threadIdx.x)),
-        scaler_(shared, args, head) {}
+        scaler_(shared, args, head) {
+    if (!Shape::corrects && further.constants != nullptr) {
+      constant_ = further.constants[all.number * further.sequence + head * further.head];
+    }
+  }
 
   __device__ __forceinline__ void make_all() {
     if (all_.length > 0) {
@@ -44,7 +50,7 @@ class operand_maker {
         scaler_.load(token, count, item);
         prim::cuda::wait_copies<0>();
         wait_for_makers<Shape>();
-        if (segment.end == 0) measure_rows();
+        if (Shape::corrects && segment.end == 0) measure_rows();
         scaler_.sum_own(count, item);
         wait_for_makers<Shape>();
         scaler_.add_earlier(segment.end == 0);
@@ -88,17 +94,28 @@ class operand_maker {
   __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
     const std::int64_t at = token + thread_;
     if (thread_ >= Shape::tokens || at >= all_.length) return;
-    beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
     if (!args_.decay_has_channels && args_.decay.data != nullptr) {
       decay_ = prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at));
+    }
+    if constexpr (Shape::corrects) {
+      beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
+    } else if (further_.of_heads.data != nullptr) {
+      decay_ = prim::cuda::number_at(further_.of_heads.data, further_.of_heads.type,
+                                     shared_.rows_beta.at(at));
     }
   }
   /// Behind the last token beta is 0.
   __device__ __forceinline__ void put_gates(std::int64_t token) const {
     if (thread_ >= Shape::tokens) return;
     const bool is_token = token + thread_ < all_.length;
-    shared_.beta[thread_] = is_token ? beta_of<device_code>(args_, beta_) : 0.0f;
-    if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
+    if constexpr (Shape::corrects) {
+      shared_.beta[thread_] = is_token ? beta_of<device_code>(args_, beta_) : 0.0f;
+      if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
+    } else {
+      const float decay = is_token ? decay_ + constant_ : 0.0f;
+      shared_.head_decays[thread_] =
+          args_.decay_has_channels ? decay : recurrence::sm80::log2_decay(decay);
+    }
   }
   /// 1 over the lengths of the rows of q and k, a thread a row; without norms 1.
   __device__ __forceinline__ void measure_rows() const {
@@ -134,13 +151,13 @@ class operand_maker {
     if (thread_ == 0) shared_.poison = Shape::tokens;
     wait_for_makers<Shape>();
     scaler_.scale(segment, item, facts.factors);
-    if (thread_ >= segment.first && thread_ < segment.end &&
+    if (Shape::corrects && thread_ >= segment.first && thread_ < segment.end &&
         prim::cuda::any_not_finite<float>(__float_as_uint(shared_.beta[thread_]))) {
       atomicMin(&shared_.poison, thread_);
     }
     prim::cuda::show_writes_to_async_units();
     wait_for_makers<Shape>();
-    const int poison = shared_.poison;
+    const int poison = Shape::corrects ? shared_.poison : Shape::tokens;
     if (thread_ == 0) {
       facts.tokens.token = token;
       facts.tokens.first = segment.first;
@@ -157,8 +174,12 @@ class operand_maker {
       prim::cuda::commit_copies();
     }
     const chunk_products<Element, Shape> products(shared_, item);
-    products.make_weights();
-    products.make_readers();
+    if constexpr (Shape::corrects) {
+      products.make_weights();
+      products.make_readers();
+    } else {
+      products.make_pairs();
+    }
     prim::cuda::wait_copies<1>();
     prim::cuda::show_writes_to_async_units();
     prim::cuda::arrive(ring_.full(barriers()));
@@ -182,10 +203,12 @@ class operand_maker {
   }
 
   const delta_rule_kernel_args& args_;
+  const further_decays& further_;
   memory& shared_;
   const sequence& all_;
   std::int64_t column_;
   int thread_;
+  float constant_ = 0.0f;
   float beta_ = 0.0f, decay_ = 0.0f;  ///< as they come
   row_scaler<Element, Shape> scaler_;
   prim::cuda::ring_place<Shape::stages> ring_;

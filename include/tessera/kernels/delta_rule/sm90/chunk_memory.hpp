@@ -20,9 +20,12 @@ using recurrence::sm80::ordered_rows;
 using sm80::device_code;
 using sm80::inverse_row;
 
-/// A warpgroup makes operands, two have 64 columns of states each.
-template <int Keys>
+/// A warpgroup makes operands, two have 64 columns of states each. `Corrects`: what a state holds
+/// for a key is taken away from the value that is written; linear attention writes values as they
+/// are.
+template <int Keys, bool Corrects = true>
 struct walk_shape {
+  static constexpr bool corrects = Corrects;
   static constexpr int tokens = 64;
   static constexpr int keys = Keys;
   static constexpr int columns = 128;
@@ -34,6 +37,14 @@ struct walk_shape {
   using key_rows = panel_rows<Keys>;
   using value_rows = panel_rows<columns>;
   using weight_rows = panel_rows<tokens>;
+};
+
+/// Decays of linear attention beside those of delta_rule_kernel_args, added to them: a constant of
+/// a head, and of a token's head where channels decay too. Null: none.
+struct further_decays {
+  const float* constants = nullptr;
+  std::int64_t sequence = 0, head = 0;  ///< strides of the constants
+  delta_rule_input of_heads{};
 };
 
 struct item_tokens {

@@ -51,6 +51,15 @@ class chunk_products {
     wait();
   }
 
+  /// P alone.
+  __device__ __forceinline__ void make_pairs() const {
+    float sums[32];
+    begin_rows(sums, item_.q, item_.k);
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(sums);
+    store_weights(item_.weights, sums);
+  }
+
   /// -M beta times the rows of k that read, in their place.
   __device__ __forceinline__ void make_readers() const {
     const std::uint64_t inverse = describe<weight_rows>(item_.inverse),

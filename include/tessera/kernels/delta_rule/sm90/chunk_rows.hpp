@@ -156,7 +156,8 @@ class row_scaler {
   }
 
   /// Rows of a segment, and the factors of the state in front of it. The first token of which a row
-  /// of k is not finite goes to `poison`.
+  /// of k is not finite goes to `poison`; linear attention has its own channel of a state spoilt by
+  /// it, and later answers, as products have it.
   __device__ __forceinline__ void scale(const chunk_segment& segment, walk_item<Shape>& item,
                                         float* factors) {
     const float whole[2] = {ends_[0] - base_[0], ends_[1] - base_[1]};
@@ -190,11 +191,11 @@ class row_scaler {
       for (int i = 0; i < batch; ++i) {
         const std::uint32_t at = place_of(first + i);
         word_at(item.q, at) = scaled[i].q;
-        word_at(item.held, at) = scaled[i].reads;
+        if (Shape::corrects) word_at(item.held, at) = scaled[i].reads;
         word_at(item.k, at) = scaled[i].writes;
       }
     }
-    if (check != check) find_poison(item);
+    if (Shape::corrects && check != check) find_poison(item);
     base_[0] = ends_[0];
     base_[1] = ends_[1];
   }
@@ -218,8 +219,9 @@ class row_scaler {
       for (int i = 0; i < batch; ++i) {
         if constexpr (Source != decay_source::heads) {
           const std::uint32_t at = place_of(first + i);
-          x[i][0] = __uint_as_float(word_at(item.q, at));
-          x[i][1] = __uint_as_float(word_at(item.held, at));
+          const float of_head = Shape::corrects ? 0.0f : shared_.head_decays[first + i];
+          x[i][0] = __uint_as_float(word_at(item.q, at)) + of_head;
+          x[i][1] = __uint_as_float(word_at(item.held, at)) + of_head;
         } else {
           x[i][0] = x[i][1] = shared_.head_decays[first + i];
         }
@@ -276,8 +278,8 @@ class row_scaler {
     return {.q = word_at(shared_.q, at),
             .k = word_at(shared_.k, at),
             .sums = sums_of(item, token),
-            .scale_q = shared_.scale_q[token],
-            .scale_k = shared_.scale_k[token]};
+            .scale_q = Shape::corrects ? shared_.scale_q[token] : 1.0f,
+            .scale_k = Shape::corrects ? shared_.scale_k[token] : 1.0f};
   }
   static __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw,
                                                            const float (&offset)[2], float& check) {
@@ -289,7 +291,7 @@ class row_scaler {
     for (int j = 0; j < 2; ++j) {
       const float front = prim::cuda::exp2_fast(sums[j]);
       q[j] *= front;
-      reads[j] = k[j] * front;
+      reads[j] = Shape::corrects ? k[j] * front : 0.0f;
       writes[j] = k[j] * prim::cuda::exp2_fast(-sums[j]);
     }
 #pragma unroll

@@ -125,13 +125,20 @@ class state_walker {
 
   __device__ __forceinline__ void take_item(float (&state)[Shape::keys / 2], walk_item<Shape>& item,
                                             const item_tokens& tokens, float (&answers)[32]) {
-    float written[32];
-    bool finite = add_values(item, tokens.end, written);
-    read_state(state, item, written, answers);
     prim::cuda::warpgroup_a added[steps];
+    bool finite = true;
+    if constexpr (Shape::corrects) {
+      float written[32];
+      finite = add_values(item, tokens.end, written);
+      read_state(state, item, written, answers);
 #pragma unroll
-    for (int i = 0; i < steps; ++i) added[i] = operand_of<Element>(written, i);
-    finite = remove_not_finite(added, tokens.end) && finite;
+      for (int i = 0; i < steps; ++i) added[i] = operand_of<Element>(written, i);
+      finite = remove_not_finite(added, tokens.end) && finite;
+    } else {
+      float none[32];
+      read_state(state, item, none, answers);
+      finite = load_values(item, tokens.end, added);
+    }
     const std::uint64_t k = describe<key_rows>(item.k),
                         weights = describe<weight_rows>(item.weights);
     prim::cuda::begin_products();
@@ -179,18 +186,22 @@ class state_walker {
 #pragma unroll
     for (int i = 0; i < Shape::keys / 16; ++i) read[i] = operand_of<Element>(state, i);
     prim::cuda::begin_products();
+    if constexpr (Shape::corrects) {
 #pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) {
-      rows_product(written, read[i], key_rows::along(held, i), true);
+      for (int i = 0; i < Shape::keys / 16; ++i) {
+        rows_product(written, read[i], key_rows::along(held, i), true);
+      }
+      prim::cuda::commit_products();
     }
-    prim::cuda::commit_products();
 #pragma unroll
     for (int i = 0; i < Shape::keys / 16; ++i) {
       rows_product(answers, read[i], key_rows::along(q, i), i > 0);
     }
     prim::cuda::commit_products();
-    prim::cuda::wait_products<1>();
-    prim::cuda::keep_in_place(written);
+    if constexpr (Shape::corrects) {
+      prim::cuda::wait_products<1>();
+      prim::cuda::keep_in_place(written);
+    }
   }
 
   /// Values of the warp's columns, transposed; whether all of the tokens before `end` are finite.

@@ -42,7 +42,8 @@ struct launcher {
     const std::int64_t blocks = sequences_with_rest(args) * args.value_heads * tiles;
     if (blocks <= 0) return cudaSuccess;
     return prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), shape::threads, shared_bytes,
-                                     stream, false, args, static_cast<int>(tiles));
+                                     stream, false, args, further_decays{},
+                                     static_cast<int>(tiles));
   }
 
   const args_type& args;

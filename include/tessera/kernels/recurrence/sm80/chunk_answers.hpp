@@ -7,6 +7,7 @@
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::recurrence::sm80 {
@@ -61,11 +62,12 @@ struct chunk_answers {
 
   prim::cuda::accumulator at[4][2 * Shape::tiles];
 
-  __device__ __forceinline__ void multiply_tokens(const float* factors) {
+  __device__ __forceinline__ void multiply_tokens(const float* factors, float factor = 1.0f) {
     const int row = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
-      const float upper = factors[block * 16 + row], lower = factors[block * 16 + row + 8];
+      const float upper = factor * factors[block * 16 + row];
+      const float lower = factor * factors[block * 16 + row + 8];
 #pragma unroll
       for (auto& tile : at[block]) {
         tile.at[0] *= upper;
@@ -76,9 +78,10 @@ struct chunk_answers {
     }
   }
 
-  /// += rows state, of rows of queries at `queries`.
+  /// += rows state, of rows of queries at `queries`; of f16 times `factor`.
   template <class State>
-  __device__ __forceinline__ void read(const State& state, std::uint32_t queries) {
+  __device__ __forceinline__ void read(const State& state, std::uint32_t queries,
+                                       float factor = 1.0f) {
     using key_rows = typename Shape::key_rows;
     queries += key_rows::lane_of_a(prim::cuda::thread_index() % 32);
 #pragma unroll
@@ -90,7 +93,7 @@ struct chunk_answers {
       }
 #pragma unroll
       for (int i = 0; i < Shape::tiles; ++i) {
-        const prim::cuda::fragment_b2 columns = state.template operand<Element>(i, depth);
+        const prim::cuda::fragment_b2 columns = state.template operand<Element>(i, depth, factor);
 #pragma unroll
         for (int block = 0; block < 4; ++block) {
           words::template multiply_add<0>(at[block][2 * i], rows[block], columns);
@@ -116,6 +119,34 @@ struct chunk_answers {
         words::template multiply_add<1>(at[block][2 * i + 1], rows[block], values[i]);
       }
     }
+  }
+
+  /// Rows of a segment as numbers of f32, as sums of several heads take them.
+  template <class Memory>
+  __device__ __forceinline__ void store_singles(Memory& shared, const chunk_outputs& to_rows,
+                                                std::int64_t token, const chunk_segment& rows,
+                                                bool finite) const {
+    constexpr int chunks = 2 * Shape::tiles;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int of_warp = static_cast<int>(threadIdx.x) / 32 * chunks;
+    int* const first = shared.first_not_finite + of_warp * 8;
+    auto* const out = static_cast<float*>(to_rows.data) + of_warp * 8;
+    const int columns = to_rows.columns - of_warp * 8;
+    const ordered_rows rows_out = shared.rows_out;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16 * chunks; ++i) {
+      const int tile = i / 2 % chunks, half = i / 2 / chunks % 2, block = i / 4 / chunks;
+      const int row = block * 16 + half * 8 + lane / 4, column = tile * 8 + lane % 4 * 2 + i % 2;
+      float x = to_rows.scale * at[block][tile].at[2 * half + i % 2];
+      if (!finite && row >= first[column]) x = __int_as_float(0x7fc00000);
+      if (row < rows.first || row >= rows.end || column >= columns) continue;
+      out[rows_out.at(token + row) + column] = x;
+    }
+    __syncwarp();
+    if (finite) return;
+    for (int i = lane; i < 8 * chunks; i += 32) first[i] = Shape::tokens;
+    __syncwarp();
   }
 
   /// Rows of a segment, through the warp's part of the values if nobody reads it again.
@@ -185,14 +216,13 @@ struct chunk_answers {
 };
 
 /// Zeros in the rows of tokens that belong to no sequence.
-template <class Element, class Rows>
+template <class Rows>
 __device__ __forceinline__ void clear_rows(const Rows& rows, const sequence& all, std::int64_t head,
                                            std::int64_t column, int width) {
-  auto* const out = static_cast<Element*>(rows.data) + column;
   for (std::int64_t token = 0; token < all.length; ++token) {
-    const std::int64_t row = row_of(rows, all.entry, all.token(token), head);
+    const std::int64_t row = row_of(rows, all.entry, all.token(token), head) + column;
     for (int i = static_cast<int>(threadIdx.x); i < width; i += static_cast<int>(blockDim.x)) {
-      out[row + i] = Element{};
+      prim::cuda::put_number(rows.data, rows.type, row + i, 0.0f);
     }
   }
 }

@@ -82,8 +82,10 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, const void* from,
   }
 }
 
-/// The decays of a chunk, by one warp: a lane has two tokens.
-__device__ __forceinline__ void sum_head_decays(head_decays& to, float2 decays) {
+/// The decays of a chunk, by one warp: a lane has two tokens; what a token adds to the state is
+/// multiplied by 2^`log2_token_scale`.
+__device__ __forceinline__ void sum_head_decays(head_decays& to, float2 decays,
+                                                float log2_token_scale = 0.0f) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float sum = decays.x + decays.y;
 #pragma unroll
@@ -99,7 +101,7 @@ __device__ __forceinline__ void sum_head_decays(head_decays& to, float2 decays) 
   for (int i = 0; i < 2; ++i) {
     to.sums[2 * lane + i] = both[i];
     to.front[2 * lane + i] = prim::cuda::exp2_fast(both[i]);
-    to.rest[2 * lane + i] = prim::cuda::exp2_fast(end - both[i]);
+    to.rest[2 * lane + i] = prim::cuda::exp2_fast(end - both[i] + log2_token_scale);
   }
   if (lane == 31) to.whole = prim::cuda::exp2_fast(end);
 }

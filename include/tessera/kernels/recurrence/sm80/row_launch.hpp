@@ -6,7 +6,7 @@
 // | member | what |
 // |---|---|
 // | args_type, entries() | the args of a launch; all kernels of the row |
-// | by_chunks | static: the only other member is `launch(args, multiprocessors, stream)` |
+// | by_chunks | static: then all it has are `workspace_bytes(args)` and a `launch` of its own |
 // | is_forward, shape | static; tiles of states in the registers of a block |
 // | of_tokens(args) | the kernel that goes through the tokens of a launch |
 // | states_of(args) | `launch_states` |
@@ -51,7 +51,7 @@ struct row_launcher {
   static auto entries() { return Row::entries(); }
   std::size_t bytes() const {
     if constexpr (Row::by_chunks) {
-      return 0;
+      return Row::workspace_bytes(args);
     } else if constexpr (Row::is_forward) {
       return 0;
     } else {
@@ -60,7 +60,7 @@ struct row_launcher {
   }
   cudaError_t launch(cudaStream_t stream) const {
     if constexpr (Row::by_chunks) {
-      return Row::launch(args, multiprocessors, stream);
+      return Row::launch(args, multiprocessors, workspace, stream);
     } else if constexpr (Row::is_forward) {
       return launch_forward(stream);
     } else {

@@ -1,0 +1,392 @@
+// Gradients of log decays, a chunk and head at a time. With G_t the sum of a channel's log decays
+// up to token t of the chunk, S the state in front of it, D the gradient of the state behind it
+// times the decay of the token there, W_sj = q_s k_j exp(G_s - G_j) (v_j . d_out_s), and everything
+// of one channel, where <S, D> sums over the values,
+//
+//   d_log_a_t = exp(G_end) <S, D> + sum over s >= t of exp(G_s) q_s (S d_out_s)
+//             + sum over j < t of exp(G_end - G_j) k_j (D v_j) + sum over s >= t > j of W_sj
+//
+// The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
+// W_js), whose W cancel: they are computed once, in f32. (The same of d_q and d_k, rounded, is what
+// others do: it was off by a fourth where channels forget in a few tokens.)
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
+#include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
+#include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::chunked_scan::sm80 {
+
+template <class Element, class Shape>
+class decay_chunk {
+  using memory = decay_memory<Shape>;
+
+ public:
+  __device__ __forceinline__ decay_chunk(const decay_gradients& args, memory& shared,
+                                         const sequence& all, std::int64_t head)
+      : args_(args),
+        call_(args.call),
+        shared_(shared),
+        all_(all),
+        head_(head),
+        channel_(static_cast<int>(threadIdx.x) % Shape::columns),
+        is_second_(static_cast<int>(threadIdx.x) >= Shape::columns),
+        warp_(static_cast<int>(threadIdx.x) / 32) {
+    if (call_.g_gamma != nullptr) {
+      gamma_ = call_.g_gamma[all.number * call_.gamma_sequence + head * call_.gamma_head];
+    }
+    if (threadIdx.x == 0) {
+      const std::int64_t kv_head = recurrence::shared_head(head, call_.heads, call_.kv_heads);
+      shared.rows_q = ordered_rows::of(call_.q, all, head);
+      shared.rows_k = ordered_rows::of(call_.k, all, kv_head);
+      shared.rows_v = ordered_rows::of(call_.v, all, kv_head);
+      shared.rows_d_out = ordered_rows::of(call_.d_out, all, head);
+      shared.rows_g = ordered_rows::of(call_.g, all, head);
+      shared.rows_gk = ordered_rows::of(call_.gk, all, head);
+      shared.rows_d_g = ordered_rows::of(call_.d_g, all, head);
+      shared.rows_d_gk = ordered_rows::of(call_.d_gk, all, head);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void run(std::int64_t chunk) {
+    first_ = chunk * Shape::tokens;
+    count_ = static_cast<int>(min(all_.length - first_, std::int64_t{Shape::tokens}));
+    multiply(first_chunk_of(args_.states, all_) + chunk);
+    const bool has_channel = channel_ < call_.keys;
+    if (has_channel) {
+      if (is_second_) {
+        float of_token[Shape::tokens];
+        take_keys(of_token);
+        add_pairs(shared_.sums.of_keys, Shape::pairs);
+        add_pairs(shared_.sums.of_keys, 2 * Shape::pairs);
+        sum_keys(of_token);
+      } else {
+        read_queries();
+        add_pairs(shared_.sums.of_queries, 0);
+        add_pairs(shared_.sums.of_queries, 3 * Shape::pairs);
+      }
+    }
+    __syncthreads();
+    if (!is_second_) {
+      if (has_channel) {
+        sum_up();
+      } else {
+        for (int t = 0; t < count_; ++t) of_queries(t) = 0.0f;
+      }
+    }
+    if (call_.d_g.data != nullptr) add_channels();
+    __syncthreads();
+  }
+
+ private:
+  /// Products on the matrix unit: scores, and what states have for d_out and v.
+  __device__ __forceinline__ void multiply(std::int64_t chunk) {
+    using answers_of = recurrence::sm80::chunk_answers<Element, Shape>;
+    copy(shared_.rows.d_out, call_.d_out, shared_.rows_d_out, call_.values);
+    copy(shared_.rows.v, call_.v, shared_.rows_v, call_.values);
+    copy(shared_.q, call_.q, shared_.rows_q, call_.keys);
+    copy(shared_.k, call_.k, shared_.rows_k, call_.keys);
+    prim::cuda::commit_copies();
+    if (channel_ < call_.keys) put_decays();
+    prim::cuda::wait_copies<0>();
+    __syncthreads();
+    const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
+    const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v);
+    for (int block = warp_; block < 4; block += Shape::warps) make_scores(d_out, v, block);
+    const kept_columns of_s(args_.states.of_s, chunk, call_, head_, warp_);
+    const kept_columns of_d(args_.states.of_d, chunk, call_, head_, warp_);
+    answers_of queries = {}, keys = {};
+    queries.read(of_s, d_out);
+    keys.read(of_d, v);
+    make_products(of_s, of_d);
+    __syncthreads();
+    put(shared_.sums.of_queries, queries);
+    put(shared_.sums.of_keys, keys);
+    __syncthreads();
+  }
+  __device__ __forceinline__ void copy(unsigned char* to, const chunked_scan_rows& from,
+                                       const ordered_rows& rows, std::int64_t columns) const {
+    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
+        prim::cuda::shared_address(to), from.data, rows, first_, count_, static_cast<int>(columns));
+  }
+  /// The tile of a warp, as `chunk_answers::read` takes it. One behind the last is another: its
+  /// threads have no channel.
+  struct kept_columns {
+    __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
+                                            const chunked_scan_kernel_args& call, std::int64_t head,
+                                            int warp)
+        : tile(kept_tile<Shape::keys>::of(states, chunk, call, head,
+                                          min(warp, (static_cast<int>(call.keys) - 1) / 16))) {}
+    template <class>
+    __device__ __forceinline__ prim::cuda::fragment_b2 operand(int, int depth, float = 1.0f) const {
+      return tile.template operand<Element>(depth);
+    }
+    kept_tile<Shape::keys> tile;
+  };
+
+  __device__ __forceinline__ void make_scores(std::uint32_t d_out, std::uint32_t v, int block) {
+    prim::cuda::accumulator scores[8] = {};
+    recurrence::sm80::multiply_rows<Element, Shape, 1>(scores, d_out, v, block, 0);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int row = block * 16 + i % 2 * 8 + lane / 4, token = i / 2 * 8 + lane % 4 * 2;
+      const float* const x = scores[i / 2].at + i % 2 * 2;
+      *reinterpret_cast<float2*>(&shared_.scores[row][token]) =
+          make_float2(token < row ? x[0] : 0.0f, token + 1 < row ? x[1] : 0.0f);
+    }
+  }
+  __device__ __forceinline__ void make_products(const kept_columns& of_s,
+                                                const kept_columns& of_d) {
+    using words = prim::cuda::half_words<bf16>;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float sum[2] = {};
+#pragma unroll
+    for (int depth = 0; depth < Shape::keys / 16; ++depth) {
+      const auto s = of_s.template operand<Element>(0, depth);
+      const auto d = of_d.template operand<Element>(0, depth);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float& to = sum[j / 2];
+        to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j])),
+                  words::unpack(static_cast<std::uint16_t>(d.reg[j])), to);
+        to = fmaf(words::unpack(static_cast<std::uint16_t>(s.reg[j] >> 16)),
+                  words::unpack(static_cast<std::uint16_t>(d.reg[j] >> 16)), to);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float whole = prim::cuda::sum_of_quad(sum[j]);
+      if (lane % 4 == 0) shared_.products[warp_ * 16 + j * 8 + lane / 4] = whole;
+    }
+  }
+  __device__ __forceinline__ void put(
+      float (&to)[Shape::tokens][Shape::columns + 8],
+      const recurrence::sm80::chunk_answers<Element, Shape>& answers) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int tile = i % 2, half = i / 2 % 2, block = i / 4;
+      const float* const x = answers.at[block][tile].at + 2 * half;
+      *reinterpret_cast<float2*>(
+          &to[block * 16 + half * 8 + lane / 4][warp_ * 16 + tile * 8 + lane % 4 * 2]) =
+          make_float2(x[0], x[1]);
+    }
+  }
+
+  // From here on a thread has its channel.
+
+  __device__ __forceinline__ float& of_queries(int t) {
+    return shared_.sums.of_queries[t][channel_];
+  }
+  __device__ __forceinline__ float& of_keys(int t) {
+    return shared_.sums.of_keys[t][channel_];
+  }
+  static constexpr int batch = 8;  ///< tokens whose loads are under way
+
+  /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
+  __device__ __forceinline__ void load_decays(std::int64_t first, std::int64_t end,
+                                              float (&decays)[batch]) const {
+    float x[batch];
+#pragma unroll
+    for (float& log_decay : x) log_decay = gamma_;
+    const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column) {
+      if (rows.data == nullptr) return;
+      prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+          if (first + i < end) x[i] += prim::cuda::float_of(elements[order.at(first + i) + column]);
+        }
+      });
+    };
+    add(call_.g, shared_.rows_g, 0);
+    add(call_.gk, shared_.rows_gk, channel_);
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
+    }
+  }
+  /// Half of the chunk's tokens are the thread's.
+  __device__ __forceinline__ void put_decays() const {
+    constexpr int own = Shape::tokens / 2;
+    for (int first = is_second_ ? own : 0, end = first + own; first < end; first += batch) {
+      float decays[batch];
+      load_decays(first_ + first, first_ + count_, decays);
+#pragma unroll
+      for (int i = 0; i < batch; ++i) shared_.decays[first + i][channel_] = decays[i];
+    }
+  }
+  __device__ __forceinline__ float decay(int t) const {
+    return shared_.decays[t][channel_];
+  }
+  /// The channel's number of a token; behind the last 0.
+  __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
+    const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(t),
+                                                     static_cast<std::uint32_t>(channel_ / 8)) +
+                             static_cast<std::uint32_t>(channel_ % 8 * 2);
+    return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + at));
+  }
+  __device__ __forceinline__ float query(int t) const {
+    return call_.scale * number(shared_.q, t);
+  }
+  __device__ __forceinline__ float key(int t) const {
+    return number(shared_.k, t);
+  }
+  /// The decay behind the chunk, with which D is kept in the units of its scan.
+  __device__ __forceinline__ float behind() const {
+    const std::int64_t next = first_ + count_;
+    float decays[batch];
+    load_decays(next, min(next + 1, all_.length), decays);
+    return args_.scale_of_d * decays[0];
+  }
+
+  /// exp(G_s) q_s (S d_out_s); `whole_` becomes exp(G_end) <S, D>.
+  __device__ __forceinline__ void read_queries() {
+    float left = 1.0f;
+#pragma unroll 8
+    for (int t = 0; t < Shape::tokens; ++t) {
+      left *= decay(t);
+      of_queries(t) *= left * query(t);
+    }
+    whole_ = left * behind() * shared_.products[channel_];
+  }
+  /// exp(G_end - G_j) k_j (D v_j) to registers; no W yet.
+  __device__ __forceinline__ void take_keys(float (&of_token)[Shape::tokens]) {
+    float left = behind();
+#pragma unroll
+    for (int t = Shape::tokens - 1; t >= 0; --t) {
+      of_token[t] = of_keys(t) * left * key(t);
+      of_keys(t) = 0.0f;
+      left *= decay(t);
+    }
+  }
+  /// Their sums over j < t, with those of W over s >= t.
+  __device__ __forceinline__ void sum_keys(float (&of_token)[Shape::tokens]) {
+    float sum = 0.0f;
+#pragma unroll
+    for (float& of_earlier : of_token) {
+      const float own = of_earlier;
+      of_earlier = sum;
+      sum += own;
+    }
+    sum = 0.0f;
+#pragma unroll
+    for (int t = Shape::tokens - 1; t >= 0; --t) {
+      sum += of_keys(t);
+      of_keys(t) = sum + of_token[t];
+    }
+  }
+
+  /// Tokens j of `pairs` from `first` on.
+  struct pair_sums {
+    float keys[Shape::pairs], left[Shape::pairs], sums[Shape::pairs];
+  };
+  /// W of a token s with those of them that are among the first `earlier`.
+  __device__ __forceinline__ void take(pair_sums& of, typename memory::channel_sums& to, int first,
+                                       int s, int earlier) const {
+    const float here = decay(s), read = query(s);
+    const float* const scores = &shared_.scores[s][first];
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < Shape::pairs; j += 4) {
+      if (j >= earlier) break;
+      const auto four = *reinterpret_cast<const float4*>(scores + j);
+      const float score[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (j + i >= earlier) break;
+        of.left[j + i] *= here;
+        const float weight = of.left[j + i] * score[i];
+        sum = fmaf(weight, of.keys[j + i], sum);
+        of.sums[j + i] = fmaf(weight, read, of.sums[j + i]);
+      }
+    }
+    to[s][channel_] = fmaf(sum, read, to[s][channel_]);
+  }
+  /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j.
+  __device__ __forceinline__ void add_pairs(typename memory::channel_sums& to, int first) const {
+    if (first >= count_) return;
+    pair_sums of;
+#pragma unroll
+    for (int j = 0; j < Shape::pairs; ++j) {
+      of.keys[j] = key(first + j);
+      of.left[j] = 1.0f;
+      of.sums[j] = 0.0f;
+    }
+#pragma unroll
+    for (int i = 1; i < Shape::pairs; ++i) take(of, to, first, first + i, i);
+#pragma unroll 2
+    for (int s = first + Shape::pairs; s < count_; ++s) take(of, to, first, s, Shape::pairs);
+#pragma unroll
+    for (int j = 0; j < Shape::pairs; ++j) to[first + j][channel_] -= of.sums[j] * of.keys[j];
+  }
+  __device__ __forceinline__ void sum_up() {
+    float sum = whole_;
+#pragma unroll 4
+    for (int t = count_ - 1; t >= 0; --t) {
+      sum += of_queries(t);
+      const float gradient = sum + of_keys(t);
+      of_queries(t) = gradient;
+      if (call_.d_gk.data == nullptr) continue;
+      prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type,
+                             shared_.rows_d_gk.at(first_ + t) + channel_, gradient);
+    }
+  }
+  /// Of a head, over its channels: a warp for each token.
+  __device__ __forceinline__ void add_channels() {
+    __syncthreads();
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int t = warp_; t < count_; t += Shape::warps) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int c = lane; c < Shape::columns; c += 32) sum += shared_.sums.of_queries[t][c];
+      sum = prim::cuda::sum_of_warp(sum);
+      if (lane != 0) continue;
+      prim::cuda::put_number(call_.d_g.data, call_.d_g.type, shared_.rows_d_g.at(first_ + t), sum);
+    }
+  }
+
+  const decay_gradients& args_;
+  const chunked_scan_kernel_args& call_;
+  memory& shared_;
+  const sequence& all_;
+  std::int64_t head_, first_ = 0;
+  int channel_;
+  bool is_second_;
+  int warp_, count_ = 0;
+  float gamma_ = 0.0f, whole_ = 0.0f;
+};
+
+/// blockIdx.x is a sequence and head; blocks of blockIdx.y take its chunks in turn.
+template <class Element, class Shape>
+__global__ void __launch_bounds__(Shape::threads, 1)
+    make_decay_gradients(__grid_constant__ const decay_gradients args) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<decay_memory<Shape>*>(memory);
+  const recurrence::tile_item item(blockIdx.x, 1, args.call.heads);
+  const sequence all = sequence_of<device_code>(args.call, item.sequence);
+  if (all.is_rest) {
+    if (blockIdx.y != 0) return;
+    const auto clear = [&](const chunked_scan_rows& rows, std::int64_t width) {
+      if (rows.data == nullptr) return;
+      recurrence::sm80::clear_rows(rows, all, item.head, 0, static_cast<int>(width));
+    };
+    clear(args.call.d_gk, args.call.keys);
+    clear(args.call.d_g, 1);
+    return;
+  }
+  if (!all.has_states || all.length <= 0) return;
+  decay_chunk<Element, Shape> of_head(args, shared, all, item.head);
+  const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
+  for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) of_head.run(chunk);
+}
+
+}  // namespace tessera::kernels::chunked_scan::sm80
