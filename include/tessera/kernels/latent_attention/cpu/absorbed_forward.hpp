@@ -2,10 +2,10 @@
 // values. New latents are written first:
 //
 //   for each new token { copy }
-//   for each block of rows of a sequence { for each tile of latents { pack; scores; softmax;
+//   for each block of rows of a sequence { for each tile of latents { scores; softmax;
 //                                                                      weighted values } }
 //
-// Rows of a block are tokens times all heads, so that a tile that is packed serves many of them.
+// Rows of a block are tokens times all heads, so that a tile that is read serves many of them.
 // Blocks are cut by the rows of their sequence alone.
 #pragma once
 
@@ -13,8 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/kernels/latent_attention/cpu/attend.hpp>
-#include <tessera/kernels/latent_attention/cpu/expand.hpp>
+#include <tessera/kernels/latent_attention/cpu/absorbed_block.hpp>
 #include <tessera/kernels/latent_attention/cpu/pages.hpp>
 #include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
@@ -60,22 +59,12 @@ class absorbed_forward {
   }
 
  private:
-  /// Of a thread: a block of rows and a tile of latents.
+  /// Of a thread.
   struct thread_memory {
     thread_memory(const latent_attention_kernel_args& args, std::byte* base)
-        : carver(base), attend(args, carver) {
-      const std::int64_t width = args.nope + args.rope;
-      stride = shape::columns_of(width) + shape::width;
-      rows = carver.take(shape::block_keys * stride);
-      keys = carver.take(shape::block_keys * width);
-      values = carver.take(shape::block_keys * shape::columns_of(args.value));
-      nonfinite = carver.take(shape::block_keys);
-      bytes = carver.bytes();
-    }
+        : carver(base), block(args, carver), bytes(carver.bytes()) {}
     prim::float_carver carver;
-    attend_scratch<Kernel> attend;
-    std::int64_t stride;
-    float *rows, *keys, *values, *nonfinite;
+    absorbed_scratch<Kernel> block;
     std::size_t bytes;
   };
 
@@ -92,37 +81,17 @@ class absorbed_forward {
     const std::int64_t all = seq.q_len * args_.heads, blocks = blocks_of(seq);
     const std::int64_t begin = all * block / blocks, end = all * (block + 1) / blocks;
     const query_rows<Kernel> rows(args_, seq, 0, begin, static_cast<int>(end - begin));
-    attend_block<Kernel> sums(args_, rows, scratch.attend);
+    absorbed_block<Kernel> sums(args_, rows, scratch.block);
     const prim::key_interval seen = rows.keys_of_some();
     const std::int64_t first = seen.begin / shape::block_keys * shape::block_keys;
+    const auto tile_at = [&](std::int64_t key0) {
+      const std::int64_t left = key0 < seen.end ? seq.k_len - key0 : 0;
+      return key_range{key0, static_cast<int>(std::min<std::int64_t>(shape::block_keys, left))};
+    };
     for (std::int64_t key0 = first; key0 < seen.end; key0 += shape::block_keys) {
-      sums.add(pack(seq, key0, scratch));
+      sums.add(tile_at(key0), tile_at(key0 + shape::block_keys));
     }
     sums.store();
-  }
-
-  key_tile<Kernel> pack(const prim::sequence& seq, std::int64_t key0,
-                        const thread_memory& scratch) const {
-    key_tile<Kernel> tile;
-    tile.keys = {key0,
-                 static_cast<int>(std::min<std::int64_t>(shape::block_keys, seq.k_len - key0))};
-    for (int c = 0; c < tile.keys.count; ++c) {
-      float* const row = scratch.rows + c * scratch.stride;
-      const std::int64_t j = key0 + c;
-      prim::load_row<isa_type>(args_.ckv, slot_of<Kernel>(args_, args_.ckv, seq.index, j),
-                               args_.latent, row);
-      if (args_.rope > 0) {
-        prim::load_row<isa_type>(args_.k_pe, slot_of<Kernel>(args_, args_.k_pe, seq.index, j),
-                                 args_.rope, row + args_.latent);
-      }
-    }
-    tile.k = {scratch.keys, static_cast<int>(args_.nope + args_.rope), shape::block_keys};
-    tile.v = {scratch.values, shape::block_keys, static_cast<int>(shape::columns_of(args_.value))};
-    pack_key_columns<Kernel>(scratch.rows, scratch.stride, tile.keys.count, tile.k);
-    const bool finite = pack_finite_rows<Kernel>(scratch.rows, scratch.stride, tile.keys.count,
-                                                 scratch.nonfinite, tile.v);
-    if (!finite) tile.nonfinite = scratch.nonfinite;
-    return tile;
   }
 
   /// Tokens behind the last sequence.
