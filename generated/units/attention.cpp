@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "85f1e3662b3ba066";
-  if (kind == device_kind::cuda) return "b4aac457374677bf";
+  if (kind == device_kind::cpu) return "8bbd4fcc430c9e5b";
+  if (kind == device_kind::cuda) return "126b8fb42b1bcb96";
   return {};
 }
 
