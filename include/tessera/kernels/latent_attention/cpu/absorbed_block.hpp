@@ -114,8 +114,7 @@ class absorbed_block {
     add_values(keys.count);
   }
 
-  /// Writes the finished rows.
-  void store() const { sums_.store(); }
+  summed_rows summed() { return sums_.summed(); }
 
  private:
   int width() const { return static_cast<int>(args_.nope + args_.rope); }

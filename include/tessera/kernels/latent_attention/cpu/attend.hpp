@@ -51,7 +51,8 @@ class attend_block {
  public:
   attend_block(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows,
                const attend_scratch<Kernel>& scratch)
-      : rows_(rows),
+      : args_(args),
+        rows_(rows),
         q_(scratch.q, shape::block_rows, args.nope + args.rope),
         sums_(args, rows, scratch.scores, scratch.out) {
     for (int r = 0; r < rows.count(); ++r) {
@@ -75,9 +76,10 @@ class attend_block {
   }
 
   /// Writes the finished rows.
-  void store() { sums_.store(); }
+  void store() { store_sums(args_, rows_, sums_.summed()); }
 
  private:
+  const latent_attention_kernel_args& args_;
   const query_rows<Kernel>& rows_;
   slabs<Kernel> q_;
   row_sums<Kernel> sums_;

@@ -13,6 +13,64 @@
 
 namespace tessera::kernels::latent_attention::cpu {
 
+/// What the rows of a block have summed up: weighted values, and the running softmax of each.
+struct summed_rows {
+  float* out = nullptr;  ///< rows of `stride` floats
+  prim::softmax_state* state = nullptr;
+  std::int64_t stride = 0;
+  int count = 0;
+
+  float* row(int r) const { return out + r * stride; }
+};
+
+template <class Kernel>
+void scale_row(const summed_rows& sums, int r, float factor) {
+  using vec = typename traits<Kernel>::vec;
+  if (factor == 1.0f) return;
+  const auto by = vec::broadcast(factor);
+  for (std::int64_t d = 0; d < sums.stride; d += vec::width) {
+    vec::store(sums.row(r) + d, vec::mul(vec::load(sums.row(r) + d), by));
+  }
+}
+
+/// Adds the sums over the keys behind those of `sums`.
+template <class Kernel>
+void add_sums(const summed_rows& sums, const summed_rows& behind) {
+  using vec = typename traits<Kernel>::vec;
+  using isa_type = typename traits<Kernel>::isa_type;
+  for (int r = 0; r < sums.count; ++r) {
+    prim::softmax_state &state = sums.state[r], other = behind.state[r];
+    const float maximum = other.maximum > state.maximum ? other.maximum : state.maximum;
+    const auto factor_of = [&](float before) {
+      return before == maximum ? 1.0f
+                               : prim::exp_of<isa_type>(before - prim::finite_maximum(maximum));
+    };
+    const float factor = factor_of(state.maximum), of_other = factor_of(other.maximum);
+    state = {maximum, state.denominator * factor + other.denominator * of_other};
+    const auto by = vec::broadcast(factor), by_other = vec::broadcast(of_other);
+    for (std::int64_t d = 0; d < sums.stride; d += vec::width) {
+      const auto scaled = vec::mul(vec::load(behind.row(r) + d), by_other);
+      vec::store(sums.row(r) + d, vec::fma(vec::load(sums.row(r) + d), by, scaled));
+    }
+  }
+}
+
+/// Writes finished rows.
+template <class Kernel>
+void store_sums(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows,
+                const summed_rows& sums) {
+  for (int r = 0; r < rows.count(); ++r) {
+    const std::int64_t head = rows.row(r).head;
+    const prim::softmax_result result =
+        prim::finish_row(sums.state[r], args.sinks + head * args.sink_head_stride,
+                         static_cast<int>(args.sink_count), args.sink_stride, true);
+    scale_row<Kernel>(sums, r, result.scale * args.out_factor);
+    prim::store_row<typename traits<Kernel>::isa_type>(args.out, rows.at(args.out, r), args.value,
+                                                       sums.row(r));
+    if (args.lse.data != nullptr) *rows.at(args.lse, r) = result.lse;
+  }
+}
+
 template <class Kernel>
 class row_sums {
   using shape = traits<Kernel>;
@@ -24,8 +82,7 @@ class row_sums {
   /// Memory for [block_rows, score_stride] scores and [block_rows, stride()] weighted values.
   row_sums(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows, float* scores,
            float* out)
-      : args_(args),
-        rows_(rows),
+      : rows_(rows),
         mod_(args, rows),
         scores_(scores),
         out_(out),
@@ -47,18 +104,11 @@ class row_sums {
     return softmax(state_[r], keys.count, scores(r));
   }
 
-  void rescale(int r, float factor) const {
-    if (factor == 1.0f) return;
-    float* const row = out(r);
-    const reg by = vec::broadcast(factor);
-    for (std::int64_t d = 0; d < stride_; d += vec::width) {
-      vec::store(row + d, vec::mul(vec::load(row + d), by));
-    }
-  }
+  void rescale(int r, float factor) { scale_row<Kernel>(summed(), r, factor); }
 
   /// Rows that see a key with values that are not finite, whose nonfinite[key] is not 0, are no
   /// numbers.
-  void add_nonfinite(int keys, const float* nonfinite) const {
+  void add_nonfinite(int keys, const float* nonfinite) {
     for (int key = 0; key < keys; ++key) {
       if (nonfinite[key] == 0.0f) continue;
       for (int r = 0; r < rows_.count(); ++r) {
@@ -68,18 +118,7 @@ class row_sums {
     }
   }
 
-  /// Writes the finished rows.
-  void store() const {
-    for (int r = 0; r < rows_.count(); ++r) {
-      const std::int64_t head = rows_.row(r).head;
-      const prim::softmax_result result =
-          prim::finish_row(state_[r], args_.sinks + head * args_.sink_head_stride,
-                           static_cast<int>(args_.sink_count), args_.sink_stride, true);
-      rescale(r, result.scale * args_.out_factor);
-      prim::store_row<isa_type>(args_.out, rows_.at(args_.out, r), args_.value, out(r));
-      if (args_.lse.data != nullptr) *rows_.at(args_.lse, r) = result.lse;
-    }
-  }
+  summed_rows summed() { return {out_, state_, stride_, rows_.count()}; }
 
  private:
   static float softmax(prim::softmax_state& state, int count, float* scores) {
@@ -101,7 +140,6 @@ class row_sums {
     return factor;
   }
 
-  const latent_attention_kernel_args& args_;
   const query_rows<Kernel>& rows_;
   score_mod<Kernel> mod_;
   float *scores_, *out_;
