@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d91ea14a22a1116e";
+  if (kind == device_kind::cpu) return "1299612868edc9a5";
   if (kind == device_kind::cuda) return "8e6b0aa5c8c0728e";
   return {};
 }

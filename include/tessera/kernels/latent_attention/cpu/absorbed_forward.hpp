@@ -128,12 +128,15 @@ class absorbed_forward {
   /// Parts that threads share among them, where blocks are too few for all threads; 0: each block
   /// goes through its own, one after the other.
   std::int64_t room_for_parts(int threads) const {
+    constexpr std::int64_t most_bytes_of_parts = std::int64_t{1} << 28;
+    const auto bytes = static_cast<std::int64_t>(part_bytes());
     const std::int64_t rows = args_.length * args_.heads;
     const std::int64_t blocks =
         args_.cu_seqlens_q != nullptr
             ? args_.entries + rows / shape::block_rows
             : args_.entries * ((rows + shape::block_rows - 1) / shape::block_rows);
-    return 2 * blocks <= threads ? blocks * most_parts() : 0;
+    const std::int64_t parts = blocks * most_parts();
+    return 2 * blocks <= threads && parts <= most_bytes_of_parts / bytes ? parts : 0;
   }
 
   /// The number of each sequence's first block, and of all blocks.
