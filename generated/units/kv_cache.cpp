@@ -43,7 +43,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "df8a7769e7d5a9cd";
-  if (kind == device_kind::cuda) return "11d776558c39d9c7";
+  if (kind == device_kind::cuda) return "94f53fd64570a453";
   return {};
 }
 

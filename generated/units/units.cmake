@@ -216,6 +216,7 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_dany.cpp
   units/cpu_avx512_bf16/attention_bf16_dany_paged.cpp
   units/cpu_avx512_bf16/attention_backward_bf16_dany.cpp
+  units/cpu_avx512_bf16/latent_attention_bf16.cpp
   units/cpu_avx512_bf16/grouped_matmul_m266.cpp
   units/cpu_avx512_bf16/grouped_matmul_m56.cpp
 )

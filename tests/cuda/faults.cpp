@@ -4,8 +4,13 @@
 #include <string>
 #include <vector>
 
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <tessera/runtime/impl/content_rules.hpp>
+#include <tessera/runtime/impl/cuda/calls.hpp>
+
+#include "tests/cuda/device_values.hpp"
 #include "tests/support/call_faults.hpp"
 #include "tests/support/call_run.hpp"
 
@@ -58,6 +63,42 @@ TEST_P(checked_plans, count_what_the_cpu_refuses) {
       if (data == nullptr) continue;
       for (int change = 0; change < 4; ++change) expect_counted(*data, random);
     }
+  }
+}
+
+/// A list of numbers in memory of either side.
+impl::number_list list_of(const void* numbers, std::size_t entries) {
+  return {
+      .data = numbers, .rank = 1, .extent = {static_cast<std::int64_t>(entries)}, .stride = {1}};
+}
+
+TEST(count_faults, finds_what_long_lists_hold_twice) {
+  if (int devices = 0; cudaGetDeviceCount(&devices) != cudaSuccess) GTEST_SKIP() << "no GPU";
+  constexpr std::int64_t limit = 30000;
+  support::random_source random(3);
+  std::vector<std::int32_t> numbers(7000), apart(500), offsets{0};
+  for (std::int32_t& number : numbers) {
+    number = static_cast<std::int32_t>(random.between(-1, limit));
+    offsets.push_back(offsets.back() + static_cast<std::int32_t>(random.between(0, 2)));
+  }
+  for (std::int32_t& number : apart) number = static_cast<std::int32_t>(random.between(-1, limit));
+  device_values<std::int32_t> there(numbers), apart_there(apart), offsets_there(offsets);
+  for (const tensor_contents holds : {tensor_contents::indices, tensor_contents::slots}) {
+    const bool slots = holds == tensor_contents::slots;
+    impl::content_rule rule{.holds = holds, .limit = limit};
+    rule.numbers = list_of(numbers.data(), numbers.size());
+    if (slots) rule.used_by = list_of(offsets.data(), offsets.size());
+    if (!slots) rule.apart = list_of(apart.data(), apart.size());
+    std::uint64_t expected = 0;
+    for (std::int64_t n = 0; n < impl::entries_of(rule); ++n) expected += impl::is_fault(rule, n);
+    rule.numbers.data = there.data();
+    if (slots) rule.used_by.data = offsets_there.data();
+    if (!slots) rule.apart.data = apart_there.data();
+    device_values<std::uint64_t> counted({0});
+    const status done = impl::cuda::count_faults(rule, counted.data(), nullptr);
+    ASSERT_TRUE(done) << done.message();
+    EXPECT_EQ(counted.fetch()[0], expected);
+    EXPECT_GT(expected, 500u);
   }
 }
 

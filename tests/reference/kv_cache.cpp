@@ -118,7 +118,8 @@ class append_definition {
         if (h < from.extent[1]) {
           if (scales.present()) by *= static_cast<float>(read(scales, h * scales.stride[0]));
           if (!token_scales.empty()) {
-            const float own = scale_of_row(from, token, h, by, pool.view.type);
+            const float own = scale_of_new_row(from, token * from.stride[0] + h * from.stride[1],
+                                               by, pool.view.type);
             const std::int64_t heads = from.extent[1];
             token_scales[static_cast<std::size_t>((page * pool.page_size() + slot) * heads + h)] =
                 static_cast<double>(own);
@@ -142,17 +143,6 @@ class append_definition {
   static double element(const tensor_view& view, std::int64_t token, std::int64_t head,
                         std::int64_t column) {
     return read(view, token * view.stride[0] + head * view.stride[1] + column * view.stride[2]);
-  }
-
-  /// The scale of a row that is divided by `by` too.
-  static float scale_of_row(const tensor_view& from, std::int64_t token, std::int64_t head,
-                            float by, dtype pool) {
-    float largest = 0;
-    for (std::int64_t d = 0; d < from.extent[2]; ++d) {
-      const auto x = static_cast<float>(element(from, token, head, d));
-      if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
-    }
-    return scale_of_largest(largest, by, pool);
   }
 
   const args& args_;

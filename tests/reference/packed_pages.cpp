@@ -186,16 +186,19 @@ void packed_pages::gather(const pool_tensors& from_tensors, tensor_view& tokens,
         const std::int64_t at =
             is_new ? token * fresh.stride[0] + h * fresh.stride[1] : batch_.offset(pool, n, j, h);
         const std::int64_t page_size = batch_.page_size();
-        const code_scales scale{
-            scale_of_head(scales, h),
-            scale_of_slot(token_scales, page_size, batch_.page(n, j), j % page_size, h),
-            rounded_type(as_stored_, token_scales, batch_.q.type)};
+        code_scales scale{scale_of_head(scales, h), 1.0,
+                          rounded_type(as_stored_, token_scales, batch_.q.type)};
         if (from.type == pool.type) {
+          scale.of_token =
+              scale_of_slot(token_scales, page_size, batch_.page(n, j), j % page_size, h);
           gather_row(from, at, scale, tokens, to, pool.extent[3]);
           continue;
         }
+        const float own =
+            token_scales.present() ? scale_of_new_row(fresh, at, 1.0f, pool.type) : 1.0f;
+        scale.of_token = static_cast<double>(own);
         for (std::int64_t d = 0; d < pool.extent[3]; ++d) {  // rounded as it is written
-          store(tokens, to + d, scale(nearest_element(pool.type, read(from, at + d))));
+          store(tokens, to + d, scale(nearest_code(pool.type, read(from, at + d), own)));
         }
       }
     }

@@ -43,9 +43,10 @@ std::size_t number_of(const bound_call& call, std::string_view name) {
   return static_cast<std::size_t>(known - tensors.begin());
 }
 
-/// The new tokens of a batch to its pools.
+/// The new tokens of a batch to its pools, and the scales of their slots.
 void write_new_tokens(const paged_batch& batch) {
-  const auto write = [&](const tensor_view& pool, const tensor_view& fresh) {
+  const auto write = [&](const tensor_view& pool, const tensor_view& fresh,
+                         const tensor_view& scales) {
     const std::int64_t width = std::max(batch.columns, fresh.extent[2]);
     const std::int64_t heads = std::max(batch.heads, fresh.extent[1]);
     for (std::int64_t n = 0; n < batch.sequences(); ++n) {
@@ -58,16 +59,24 @@ void write_new_tokens(const paged_batch& batch) {
           const std::int64_t columns = h < fresh.extent[1] ? fresh.extent[2] : 0;
           const bool same = pool.type == fresh.type;
           if (same) gather_row(fresh, from, {}, pool, to, columns);
+          float scale = 1;
+          if (!same && scales.present() && columns > 0) {
+            scale = scale_of_new_row(fresh, from, 1.0f, pool.type);
+            store(scales,
+                  place_of_scale(scales, batch.page_size(), batch.page(n, position),
+                                 position % batch.page_size(), h),
+                  static_cast<double>(scale));
+          }
           for (std::int64_t d = same ? columns : 0; d < width; ++d) {
             store(pool, to + d,
-                  d < columns ? nearest_element(pool.type, read(fresh, from + d)) : 0.0);
+                  d < columns ? nearest_code(pool.type, read(fresh, from + d), scale) : 0.0);
           }
         }
       }
     }
   };
-  write(batch.k_pages, batch.k_new);
-  write(batch.v_pages, batch.v_new);
+  write(batch.k_pages, batch.k_new, batch.k_token_scales);
+  write(batch.v_pages, batch.v_new, batch.v_token_scales);
 }
 
 /// The pools that a call writes, as they are behind it.
@@ -194,7 +203,9 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
     const std::int64_t before = std::min(batch.options.window_left.value_or(length), length);
     const std::int64_t end = batch.k_new.present() ? context : length;
     for (std::int64_t j = std::max<std::int64_t>(position - before, 0); j < length; ++j) {
-      mark_scales_of_slot(call, batch, scales, {n, j}, seen);
+      if (j < end || batch.k_new.type == batch.k_pages.type) {
+        mark_scales_of_slot(call, batch, scales, {n, j}, seen);
+      }
       if (j >= end) continue;
       for (std::size_t which = 0; which < pools.size(); ++which) {
         const tensor_view& pool = *pools[which];

@@ -55,6 +55,20 @@ inline float scale_of_largest(float largest, float by, dtype pool) noexcept {
                     std::numeric_limits<float>::max());
 }
 
+/// That of the row at `at` of new tokens, [tokens,Hkv,D].
+inline float scale_of_new_row(const tensor_view& fresh, std::int64_t at, float by, dtype pool) {
+  float largest = 0;
+  for (std::int64_t d = 0; d < fresh.extent[2]; ++d) {
+    const auto x = static_cast<float>(read(fresh, at + d));
+    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+  }
+  return scale_of_largest(largest, by, pool);
+}
+/// What is written of an element that a scale divides.
+inline double nearest_code(dtype pool, double element, float scale) {
+  return nearest_element(pool, static_cast<double>(static_cast<float>(element) / scale));
+}
+
 /// Where the scale of a slot of a page is in a tensor [P,T,Hkv] or [P T,Hkv].
 inline std::int64_t place_of_scale(const tensor_view& scales, std::int64_t page_size,
                                    std::int64_t page, std::int64_t slot,

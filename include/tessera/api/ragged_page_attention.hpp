@@ -32,7 +32,8 @@ status ragged_page_attention_v2(const ragged_page_args& args,
                                 const context& context = {});
 
 /// Writes k_new and v_new to the pool, PTCD or PTCLD, then attends; columns behind D of channels
-/// that are written become 0. What tables may say: chunked_prefill_paged_decode.
+/// that are written become 0. What scales divide, and what tables may say:
+/// chunked_prefill_paged_decode.
 status ragged_page_attention_v3(const ragged_page_args& args,
                                 const ragged_page_options& options = {},
                                 const context& context = {});

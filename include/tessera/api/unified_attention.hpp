@@ -45,8 +45,11 @@ status unified_attention(const unified_attention_args& args,
                          const context& context = {});
 
 /// Writes k_new and v_new, the keys and values of the tokens of q, to the pools, at the positions
-/// at which the tokens stand, then does the same. A pool of 8 bits holds the nearest numbers, which
-/// no scale divides, and new tokens of its own type as they are. Nothing else in the pools changes.
+/// at which the tokens stand, then does the same. A pool of 8 bits holds the nearest numbers, and
+/// new tokens of its own type as they are. k_scale, v_scale, k_scales and v_scales divide nothing:
+/// that is the caller's to do. Where k_token_scales or v_token_scales are given, the row of a new
+/// token and head is divided by the scale that kv_cache_append finds for it, which is written to
+/// the row's slot; new tokens of 8 bits leave theirs as it is. Nothing else in the pools changes.
 /// A sequence has at least as many keys as rows, and a page that is written is in use once: other
 /// tables, if they lie in host memory, are refused before anything is written; in a GPU's memory
 /// they are the caller's to keep, and never written outside of the pool.

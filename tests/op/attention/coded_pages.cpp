@@ -263,14 +263,27 @@ TEST(coded_pages, a_value_that_is_no_number_reaches_those_who_see_it) {
   }
 }
 
-TEST(coded_pages, new_tokens_are_written_as_by_appending) {
-  coded_call<f8_e5m2> call, appended;
+/// Pools of a call, and scales of their slots.
+template <class Code>
+bool hold_the_same(const coded_call<Code>& a, const coded_call<Code>& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof x[0]) == 0;
+  };
+  return same(a.k_pages, b.k_pages) && same(a.v_pages, b.v_pages) &&
+         same(a.k_token_scales, b.k_token_scales) && same(a.v_token_scales, b.v_token_scales);
+}
+
+/// The rows of both calls as new tokens: one operation writes and attends, the other way there are
+/// two.
+template <class Code>
+void expect_writes_like_an_append(coded_call<Code>& call, coded_call<Code>& appended,
+                                  const unified_attention_options& options) {
   std::vector<float> k_new = bells(call.rows * kv_heads * head_dim, 7);
   std::vector<float> v_new = bells(call.rows * kv_heads * head_dim, 8);
   unified_attention_args args = call.args();
   args.k_new = view(k_new.data(), {call.rows, kv_heads, head_dim});
   args.v_new = view(v_new.data(), {call.rows, kv_heads, head_dim});
-  const status done = chunked_prefill_paged_decode(args);
+  const status done = chunked_prefill_paged_decode(args, options);
   ASSERT_TRUE(done) << done.message();
   const unified_attention_args other = appended.args();
   ASSERT_TRUE(kv_cache_append({.k_new = args.k_new,
@@ -279,15 +292,47 @@ TEST(coded_pages, new_tokens_are_written_as_by_appending) {
                                .v_pages = other.v_pages,
                                .block_table = other.block_table,
                                .seqlens_k = other.seqlens_k,
-                               .cu_seqlens_q = other.cu_seqlens_q},
+                               .cu_seqlens_q = other.cu_seqlens_q,
+                               .k_token_scales = other.k_token_scales,
+                               .v_token_scales = other.v_token_scales},
                               {.pool_layout = cache_layout::PTHD}));
-  const auto same = [](const std::vector<f8_e5m2>& a, const std::vector<f8_e5m2>& b) {
-    return std::memcmp(a.data(), b.data(), a.size()) == 0;
-  };
-  EXPECT_TRUE(same(call.k_pages, appended.k_pages));
-  EXPECT_TRUE(same(call.v_pages, appended.v_pages));
-  ASSERT_TRUE(unified_attention(other));
+  EXPECT_TRUE(hold_the_same(call, appended));
+  ASSERT_TRUE(unified_attention(other, options));
   EXPECT_EQ(call.out, appended.out);
+}
+
+TEST(coded_pages, new_tokens_are_written_as_by_appending) {
+  coded_call<f8_e5m2> call, appended;
+  expect_writes_like_an_append(call, appended, {});
+}
+
+/// Scales of the call are the caller's to divide by, those of tokens are found.
+template <class Code>
+void expect_scales_of_new_tokens() {
+  coded_call<Code> call, appended;
+  give_token_scales(call), give_token_scales(appended);
+  expect_writes_like_an_append(call, appended, {.k_scale = 0.5, .v_scale = 3.0});
+}
+TEST(coded_pages, scales_of_new_tokens_are_written_as_by_appending) {
+  expect_scales_of_new_tokens<f8_e4m3>();
+  expect_scales_of_new_tokens<f8_e5m2>();
+  expect_scales_of_new_tokens<std::int8_t>();
+}
+
+TEST(coded_pages, new_codes_have_the_scales_that_their_slots_hold) {
+  coded_call<std::int8_t> call, before;
+  give_token_scales(call), give_token_scales(before);
+  unified_attention_args args = call.args();
+  std::vector<std::int8_t> fresh(call.rows * kv_heads * head_dim, std::int8_t{3});
+  args.k_new = args.v_new = view(fresh.data(), {call.rows, kv_heads, head_dim});
+  const status done = chunked_prefill_paged_decode(args);
+  ASSERT_TRUE(done) << done.message();
+  EXPECT_EQ(call.k_pages[(static_cast<std::size_t>(call.table[610 / page_size]) * page_size +
+                          610 % page_size) *
+                         kv_heads * head_dim],
+            3);
+  before.k_pages = call.k_pages, before.v_pages = call.v_pages;
+  EXPECT_TRUE(hold_the_same(call, before)) << "scales";
 }
 
 TEST(coded_pages, refusals_say_what_fits) {

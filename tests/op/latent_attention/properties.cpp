@@ -194,6 +194,59 @@ TEST_P(latent_attention, a_prompt_in_pieces_has_the_bits_of_the_whole) {
   EXPECT_EQ(pieces.cache, whole.cache);
 }
 
+/// A token over keys of three parts, in double.
+std::vector<double> attended(const std::vector<float>& q, const std::vector<float>& cache,
+                             std::int64_t keys, double scale) {
+  std::vector<double> out;
+  for (std::int64_t h = 0; h < heads; ++h) {
+    std::vector<double> sums(static_cast<std::size_t>(latent));
+    double total = 0;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const float* const key = cache.data() + j * (latent + rope);
+      const float* const query = q.data() + h * (latent + rope);
+      const double weight =
+          std::exp(scale * std::inner_product(query, query + latent + rope, key, 0.0));
+      total += weight;
+      for (std::size_t d = 0; d < sums.size(); ++d) {
+        sums[d] += weight * static_cast<double>(key[d]);
+      }
+    }
+    for (const double sum : sums) out.push_back(sum / total);
+  }
+  return out;
+}
+
+TEST_P(latent_attention, threads_share_the_keys_of_a_long_sequence_and_change_no_bit) {
+  if (!runs_here()) GTEST_SKIP() << "no such instructions here";
+  constexpr std::int64_t keys = 4999, page = 16, pages = (keys + page - 1) / page;
+  constexpr double scale = 0.2;
+  std::vector<float> q = bells(heads * (latent + rope), 11);
+  std::vector<float> cache = bells(pages * page * (latent + rope), 12);
+  std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
+  std::iota(table.begin(), table.end(), 0);
+  std::int32_t seen = keys;
+  const auto out_of = [&](int threads) {
+    std::vector<float> out(static_cast<std::size_t>(heads * latent));
+    const auto done =
+        tessera::flash_mla_decode({.q = view(q.data(), {1, 1, heads, latent + rope}),
+                                   .kv_cache = view(cache.data(), {pages, page, 1, latent + rope}),
+                                   .block_table = view(table.data(), {1, pages}),
+                                   .seqlens_k = view(&seen, {1}),
+                                   .out = view(out.data(), {1, 1, heads, latent})},
+                                  {.softmax_scale = scale, .v_dim = latent},
+                                  {.row = row("absorbed.forward"), .threads = threads});
+    EXPECT_TRUE(done) << done.message();
+    return out;
+  };
+  const std::vector<float> out = out_of(1);
+  EXPECT_EQ(out_of(2), out);
+  EXPECT_EQ(out_of(9), out);
+  const std::vector<double> expected = attended(q, cache, keys, scale);
+  for (std::size_t at = 0; at < out.size(); ++at) {
+    EXPECT_NEAR(static_cast<double>(out[at]), expected[at], 1e-5) << at;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(backends, latent_attention,
                          testing::Values("cpu_generic", "cpu_avx2", "cpu_avx512"),
                          [](const auto& tested) { return std::string(tested.param); });

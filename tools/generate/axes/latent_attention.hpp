@@ -35,6 +35,13 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .passes = {forward},
       },
       {
+          .about = "the same in products of pairs of bf16",
+          .targets = {cpu_avx512_bf16},
+          .forms = {absorbed},
+          .passes = {forward},
+          .types = {dtype::bf16},
+      },
+      {
           .about = "prompts of which each token sees selected keys",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .forms = {selected},

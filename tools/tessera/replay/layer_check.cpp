@@ -143,13 +143,11 @@ class sequence_call {
   tensor_view& at(const std::string& name) {
     const auto forms = layer_.op().form->tensors;
     const auto known = std::ranges::find(forms, name, &tensor_form::name);
-    return known == forms.end() ? other_
-                                : tensors_[static_cast<std::size_t>(known - forms.begin())];
+    return tensors_[static_cast<std::size_t>(known - forms.begin())];
   }
 
   void cut(const std::string& name, std::int64_t first, std::int64_t rows) {
     tensor_view& view = at(name);
-    if (!view.present()) return;
     view.data = static_cast<std::byte*>(view.data) +
                 first * view.stride[0] * static_cast<std::int64_t>(size_of(view.type));
     view.extent[0] = rows;
@@ -170,7 +168,6 @@ class sequence_call {
 
   const paged_layer& layer_;
   std::vector<tensor_view> tensors_;
-  tensor_view other_{};  ///< of tensors that another operation has
   std::int64_t pages_;
   std::array<std::int32_t, 1> lengths_;
   std::array<std::int32_t, 2> starts_;

@@ -186,7 +186,6 @@ json::object json_of(const replayed_layer& layer) {
   return {{"kind", layer.kind.name},
           {"layers", layer.kind.layers},
           {"operation", layer.layer->form().operation},
-          {"writer", layer.layer->form().writer},
           {"pool_bytes", layer.layer->pool_bytes()},
           {"seconds", layer.seconds},
           {"flops", layer.flops},

@@ -8,12 +8,9 @@
 namespace tessera::tool {
 namespace {
 
-/// Tokens are divided by what makes their largest element the largest number of the pool's type,
-/// which an operation of its own finds; attention multiplies them again.
+/// Tokens are divided by what makes their largest element the largest number of the pool's type;
+/// attention multiplies them again.
 void add_token_scales(paged_form& form, std::int64_t page_size, std::int64_t heads) {
-  form.operation = "unified_attention";
-  form.writer = "kv_cache_append";
-  form.writer_options = " pool_layout=PTHD";
   for (const std::size_t pool : {std::size_t{0}, std::size_t{1}}) {
     form.pools[pool].parts[0].scales = form.pools.size();
     form.pools.push_back({.name = pool == 0 ? "k_token_scales" : "v_token_scales",

@@ -1,5 +1,5 @@
 // What a kind of layers asks of a server at each step: the operation that writes new tokens into
-// pages and attends over them, or one for each, their tensors, and where a token lies in a page.
+// pages and attends over them, its tensors, and where a token lies in a page.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,6 @@ struct pool_form {
 struct paged_form {
   std::string operation;
   std::string options;  ///< as fields of a problem
-  std::string writer;   ///< the operation that writes new tokens before; empty: `operation` does
-  std::string writer_options;
   std::vector<token_tensor> queries, fresh;
   token_tensor out;
   std::vector<pool_form> pools;

@@ -38,9 +38,9 @@ paged_layer::paged_layer(paged_form form, dtype type, dtype pool_type, const rep
       served_(served),
       place_(place),
       flags_(flags),
-      subject_(std::move(subject)) {
-  if (!form_.writer.empty()) add_operation(form_.writer, form_.writer_options);
-  add_operation(form_.operation, form_.options);
+      subject_(std::move(subject)),
+      operation_(operation_named(form_.operation)),
+      problem_(value_of(parse_problem(*operation_.op, form_.options), subject_)) {
   add_inputs(form_.queries, queries_);
   add_inputs(form_.fresh, fresh_);
   const auto tokens = static_cast<std::size_t>(served.limits.tokens);
@@ -51,11 +51,6 @@ paged_layer::paged_layer(paged_form form, dtype type, dtype pool_type, const rep
     pools_.push_back(place_.block(elements * size_of(this->pool_type(n))));
   }
   if (!form_.sinks.empty()) make_sinks();
-}
-
-void paged_layer::add_operation(const std::string& name, const std::string& options) {
-  const found_operation found = operation_named(name);
-  operations_.push_back({found, value_of(parse_problem(*found.op, options), subject_)});
 }
 
 void paged_layer::add_inputs(const std::vector<token_tensor>& tensors, std::vector<input>& inputs) {
@@ -84,15 +79,12 @@ std::size_t paged_layer::pool_bytes() const noexcept {
   return bytes;
 }
 
-std::vector<tensor_view> paged_layer::call_of(const step_operation& of, const step_lists& lists,
-                                              std::int64_t tokens) const {
-  const auto forms = of.found.op->form->tensors;
+std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t tokens) const {
+  const auto forms = op().form->tensors;
   std::vector<tensor_view> tensors(forms.size());
-  // Those that the operation takes: new tokens are for the one that writes.
   const auto put = [&](const std::string& name, const tensor_view& tensor) {
     const auto known = std::ranges::find(forms, name, &tensor_form::name);
-    const auto number = static_cast<std::size_t>(known - forms.begin());
-    if (number < forms.size() && (of.found.op->taken >> number & 1u) != 0) tensors[number] = tensor;
+    if (known != forms.end()) tensors[static_cast<std::size_t>(known - forms.begin())] = tensor;
   };
   for (const std::vector<input>* inputs : {&queries_, &fresh_}) {
     for (const input& given : *inputs) {
@@ -114,23 +106,18 @@ std::vector<tensor_view> paged_layer::call_of(const step_operation& of, const st
   return tensors;
 }
 
-std::vector<tensor_view> paged_layer::call_there(const step_operation& of,
-                                                 const step_lists& lists) const {
-  std::vector<tensor_view> tensors = call_of(of, lists, lists.shape().tokens);
+std::vector<tensor_view> paged_layer::call_there(const step_lists& lists) const {
+  std::vector<tensor_view> tensors = call(lists, lists.shape().tokens);
   for (tensor_view& tensor : tensors) tensor = place_.there(tensor);
   return tensors;
 }
 
 status paged_layer::plan_step(const step_lists& lists) const {
-  for (const step_operation& of : operations_) {
-    const std::vector<tensor_view> tensors = call_there(of, lists);
-    const result<operation_plan> planned = plan_operation(
-        *of.found.kind,
-        problem_of(*of.found.op, tensors.data(), of.problem.options.data(), place_.device()),
-        {.threads = flags_.threads, .device = place_.device(), .stream = place_.stream()});
-    if (!planned) return planned.failure();
-  }
-  return {};
+  const std::vector<tensor_view> tensors = call_there(lists);
+  const result<operation_plan> planned = plan_operation(
+      *operation_.kind, problem_of(op(), tensors.data(), options(), place_.device()),
+      {.threads = flags_.threads, .device = place_.device(), .stream = place_.stream()});
+  return planned ? status{} : planned.failure();
 }
 
 void paged_layer::load(const replay::step& step) {
@@ -162,43 +149,28 @@ std::size_t paged_layer::number_of_row(const selection& choice) {
   return static_cast<std::size_t>(row - rows_.begin());
 }
 
-std::vector<paged_layer::chosen_plan>& paged_layer::plans_of(const step_lists& lists) {
+paged_layer::chosen_plan& paged_layer::plan_of(const step_lists& lists) {
   const auto known = plans_.find(lists.shape());
   if (known != plans_.end()) return known->second;
-  std::vector<chosen_plan> chosen;
-  for (const step_operation& of : operations_) {
-    const std::vector<tensor_view> tensors = call_there(of, lists);
-    // A row that the user names is one that attends.
-    execution_flags flags = flags_;
-    if (&of != &operations_.back()) flags.row.clear();
-    operation_plan ready = plan_for(
-        *of.found.kind,
-        problem_of(*of.found.op, tensors.data(), of.problem.options.data(), place_.device()), flags,
-        place_.device(), place_.stream(), subject_);
-    const std::size_t row = number_of_row(ready.choice());
-    chosen.push_back({std::move(ready), row});
-  }
-  return plans_.emplace(lists.shape(), std::move(chosen)).first->second;
+  const std::vector<tensor_view> tensors = call_there(lists);
+  operation_plan ready =
+      plan_for(*operation_.kind, problem_of(op(), tensors.data(), options(), place_.device()),
+               flags_, place_.device(), place_.stream(), subject_);
+  const std::size_t row = number_of_row(ready.choice());
+  return plans_.emplace(lists.shape(), chosen_plan{std::move(ready), row}).first->second;
 }
 
 layer_call_cost paged_layer::run(const step_lists& lists, const replay::step& step) {
-  std::vector<chosen_plan>& chosen = plans_of(lists);
+  chosen_plan& chosen = plan_of(lists);
+  const std::vector<tensor_view> tensors = call_there(lists);
   layer_call_cost cost;
-  for (std::size_t n = 0; n < operations_.size(); ++n) {
-    const step_operation& of = operations_[n];
-    const std::vector<tensor_view> tensors = call_there(of, lists);
-    const double seconds =
-        place_.seconds_of([&] { return chosen[n].plan.run(tensors.data()); }, subject_);
-    const std::vector<tensor_view> counted = call_of(of, lists, step.tokens);
-    const reference::call_work work = reference::work_of(problem_view{
-        .op = of.found.op, .tensors = counted.data(), .options = of.problem.options.data()});
-    cost.seconds += seconds;
-    cost.work.bytes += work.bytes;
-    cost.work.flops += work.flops;
-    row_use& row = rows_[chosen[n].row];
-    ++row.steps;
-    row.seconds += seconds;
-  }
+  cost.seconds = place_.seconds_of([&] { return chosen.plan.run(tensors.data()); }, subject_);
+  const std::vector<tensor_view> counted = call(lists, step.tokens);
+  cost.work = reference::work_of(
+      problem_view{.op = &op(), .tensors = counted.data(), .options = options()});
+  row_use& row = rows_[chosen.row];
+  ++row.steps;
+  row.seconds += cost.seconds;
   return cost;
 }
 

@@ -31,7 +31,7 @@ struct row_use {
   double seconds = 0;
 };
 
-/// The calls of a step and what they took.
+/// The call of a step and what it took.
 struct layer_call_cost {
   double seconds = 0;
   reference::call_work work{};
@@ -57,16 +57,13 @@ class paged_layer {
   std::int64_t wild_elements(const replay::step& step) const;
 
   const paged_form& form() const noexcept { return form_; }
-  /// That which attends.
-  const operation& op() const noexcept { return *operations_.back().found.op; }
+  const operation& op() const noexcept { return *operation_.op; }
   std::span<const row_use> rows() const noexcept { return rows_; }
   std::size_t pool_bytes() const noexcept;
 
-  /// The call of the last step that attends, in host memory; of `tokens` tokens.
-  std::vector<tensor_view> call(const step_lists& lists, std::int64_t tokens) const {
-    return call_of(operations_.back(), lists, tokens);
-  }
-  const void* options() const noexcept { return operations_.back().problem.options.data(); }
+  /// The call of the last step, in host memory; of `tokens` tokens.
+  std::vector<tensor_view> call(const step_lists& lists, std::int64_t tokens) const;
+  const void* options() const noexcept { return problem_.options.data(); }
   /// Rows of the new tokens, in the order of form().fresh.
   const token_rows& fresh_rows(std::size_t tensor) const { return fresh_[tensor].rows; }
   /// The memory of a pool.
@@ -84,11 +81,6 @@ class paged_layer {
     token_rows rows;
     std::span<std::byte> memory;
   };
-  /// An operation of every step, with its options.
-  struct step_operation {
-    found_operation found;
-    owned_problem problem;
-  };
   /// A plan, and which of rows_ it runs.
   struct chosen_plan {
     operation_plan plan;
@@ -97,11 +89,8 @@ class paged_layer {
 
   void add_inputs(const std::vector<token_tensor>& tensors, std::vector<input>& inputs);
   void make_sinks();
-  void add_operation(const std::string& name, const std::string& options);
-  std::vector<tensor_view> call_of(const step_operation& of, const step_lists& lists,
-                                   std::int64_t tokens) const;
-  std::vector<tensor_view> call_there(const step_operation& of, const step_lists& lists) const;
-  std::vector<chosen_plan>& plans_of(const step_lists& lists);
+  std::vector<tensor_view> call_there(const step_lists& lists) const;
+  chosen_plan& plan_of(const step_lists& lists);
   std::size_t number_of_row(const selection& choice);
 
   paged_form form_;
@@ -111,11 +100,12 @@ class paged_layer {
   run_place& place_;
   const execution_flags& flags_;
   std::string subject_;
-  std::vector<step_operation> operations_;  ///< in their order; the last attends
+  found_operation operation_;
+  owned_problem problem_;
   std::vector<input> queries_, fresh_;
   std::vector<std::span<std::byte>> pools_;
   std::span<std::byte> out_, sinks_;
-  std::map<batch_shape, std::vector<chosen_plan>> plans_;
+  std::map<batch_shape, chosen_plan> plans_;
   std::vector<row_use> rows_;
 };
 

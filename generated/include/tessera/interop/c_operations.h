@@ -546,11 +546,11 @@ typedef struct tessera_chunked_prefill_paged_decode_args {
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
   const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
   const tessera_tensor* prefix_pages; /* [F]; i32 */
-  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
-   * [P,T,Hkv]; f32 */
+  /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv],
+   * PTCLD [P,T,Hkv]; f32 */
   const tessera_tensor* k_token_scales;
-  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv], PTCLD
-   * [P,T,Hkv]; f32 */
+  /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv],
+   * PTCLD [P,T,Hkv]; f32 */
   const tessera_tensor* v_token_scales;
 } tessera_chunked_prefill_paged_decode_args;
 
@@ -701,9 +701,11 @@ typedef struct tessera_ragged_page_attention_v3_args {
   const tessera_tensor* lse; /* written; [Hq,Tq]; f32 */
   const tessera_tensor* cu_prefix_seqs; /* [F+1]; i32 */
   const tessera_tensor* prefix_pages; /* [F]; i32 */
-  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv]; f32 */
+  /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv];
+   * f32 */
   const tessera_tensor* k_token_scales;
-  /* PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv]; f32 */
+  /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], PTCD [P,T,Hkv], PTCLD [P,T,Hkv];
+   * f32 */
   const tessera_tensor* v_token_scales;
 } tessera_ragged_page_attention_v3_args;
 

@@ -70,8 +70,8 @@ consteval std::array<tensor_text, 13> tensors_for(std::string_view q, std::strin
           statistic("lse", everywhere(lse)),
           groups_of_sequences(),
           pages_of_groups({}),
-          scales_of_tokens("k_token_scales"),
-          scales_of_tokens("v_token_scales")};
+          scales_of_tokens("k_token_scales", pool_use::read),
+          scales_of_tokens("v_token_scales", pool_use::read)};
 }
 inline constexpr auto of_tokens = tensors_for("N Hq D", "N M", "N", "N Hq Dv", "N Hq");
 inline constexpr auto of_chunks =

@@ -92,13 +92,14 @@ constexpr tensor_text scales_of_heads(std::string_view name) {
           .free = true};
 }
 
-/// Of each token of a pool and head, wherever those lie in the pool itself. `slots`: the shape
-/// beside (PT)HD pools.
-constexpr tensor_text scales_of_tokens(std::string_view name,
+/// Of each token of a pool and head, wherever those lie in the pool itself; written where tokens
+/// are. `slots`: the shape beside (PT)HD pools.
+constexpr tensor_text scales_of_tokens(std::string_view name, pool_use use,
                                        std::string_view slots = "P*T:slots Hkv") {
   return {.name = name,
           .shapes = {"P T Hkv", "P T Hkv", "P T Hkv", slots, "P T Hkv", "P T Hkv"},
           .types = dtype::f32,
+          .use = use == pool_use::written ? tensor_use::input_and_output : tensor_use::input,
           .free = true};
 }
 

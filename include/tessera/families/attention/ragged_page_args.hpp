@@ -51,7 +51,9 @@ struct ragged_page_args {
 
   tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
   tensor_view prefix_pages{};
-  tensor_view k_token_scales{};  ///< optional, pools of 8 bits: beside k_scale and k_scales
+  /// Optional, pools of 8 bits: beside k_scale and k_scales. ragged_page_attention_v3: input and
+  /// output.
+  tensor_view k_token_scales{};
   tensor_view v_token_scales{};
 };
 

@@ -79,8 +79,8 @@ consteval std::array<tensor_text, 17> tensors_for(pool_use use) {
           statistic("lse", everywhere("Hq Tq")),
           groups_of_sequences(),
           pages_of_groups("cu_seqlens_q"),
-          scales_of_tokens("k_token_scales", "-"),
-          scales_of_tokens("v_token_scales", "-")};
+          scales_of_tokens("k_token_scales", use, "-"),
+          scales_of_tokens("v_token_scales", use, "-")};
 }
 inline constexpr auto read_texts = tensors_for(pool_use::read);
 inline constexpr auto written_texts = tensors_for(pool_use::written);

@@ -23,7 +23,7 @@
 // The last axis of all but sinks, scales of tokens and lse has stride 1, other strides are free.
 // Tokens of q behind the last sequence in use have out 0 and lse -inf. Nobody looks at entries of
 // lists behind num_seqs, at pages behind ceil(seqlens_k / T), or at what pages hold behind
-// seqlens_k.
+// seqlens_k. Scales of tokens are written where tokens are, unless those have 8 bits already.
 //
 // Sequences cu_prefix_seqs[g] to cu_prefix_seqs[g + 1] - 1 have the same first prefix_pages[g]
 // entries of block_table, which are read once for all of them where that can be done (cascade
@@ -62,7 +62,9 @@ struct unified_attention_args {
 
   tensor_view cu_prefix_seqs{};  ///< optional, both: groups of sequences with the same first pages
   tensor_view prefix_pages{};
-  tensor_view k_token_scales{};  ///< optional, pools of 8 bits: beside k_scale and k_scales
+  /// Optional, pools of 8 bits: beside k_scale and k_scales. chunked_prefill_paged_decode: input
+  /// and output.
+  tensor_view k_token_scales{};
   tensor_view v_token_scales{};
 };
 

@@ -115,6 +115,9 @@ inline work_estimate estimate_of(const latent_attention_config& config,
                               std::max<std::int64_t>(group, 1);
   const std::int64_t blocks = backward ? 1 : (length + rows - 1) / rows;
   work.items = std::max<std::int64_t>(1, demand.sequences * demand.kv_heads * blocks);
+  if (config.form == latent_form::absorbed) {
+    work.items *= std::max<std::int64_t>(1, latent_schedule::parts_of(demand.keys));
+  }
   work.tile_bytes = 4 * static_cast<double>(rows + latent_schedule::block_keys) * (width + value);
   return work;
 }

@@ -13,6 +13,13 @@ namespace tessera::latent_schedule {
 /// cache while the rows of a block pass by.
 inline constexpr int block_keys = 64;
 
+/// Keys of a sequence over pages that are summed up together: whole tiles. Sums of such parts are
+/// combined in their order, so that no bit depends on who adds them up.
+inline constexpr std::int64_t part_keys = 32 * block_keys;
+constexpr std::int64_t parts_of(std::int64_t keys) noexcept {
+  return (keys + part_keys - 1) / part_keys;
+}
+
 /// Query rows (tokens times heads that share keys) of a work item, in whole register tiles.
 constexpr int block_rows(backend target) noexcept {
   return 8 * register_rows(target);

@@ -54,6 +54,9 @@ struct content_rule {
   std::int64_t page = 1;    ///< tokens of a page
   /// Of each page of a written pool, the entries in use that hold it; null: entries are compared.
   const std::uint32_t* uses = nullptr;
+  /// Of each number of a list whose numbers are there once, the first entry in use that holds it;
+  /// -1: the list `apart` does. Null: entries are compared.
+  const std::int32_t* first_uses = nullptr;
 };
 
 namespace content_rules {
@@ -93,6 +96,7 @@ TESSERA_HD inline bool is_wrong_index(const content_rule& rule, std::int64_t n) 
   const std::int64_t number = rule.numbers.at(n);
   if (number < 0 || number >= rule.limit) return true;
   if (!rule.apart.present()) return false;
+  if (rule.first_uses != nullptr) return rule.first_uses[number] < n;
   for (std::int64_t i = 0; i < rule.apart.extent[0]; ++i) {
     if (rule.apart.at(i) == number) return true;
   }
@@ -106,6 +110,7 @@ TESSERA_HD inline bool is_wrong_slot(const content_rule& rule, std::int64_t n) n
   if (rows_of(rule.used_by, n) <= 0) return false;
   const std::int64_t slot = rule.numbers.at(n);
   if (slot < 0 || slot >= rule.limit) return true;
+  if (rule.first_uses != nullptr) return rule.first_uses[slot] < n;
   for (std::int64_t i = 0; i < n; ++i) {
     if (rows_of(rule.used_by, i) > 0 && rule.numbers.at(i) == slot) return true;
   }

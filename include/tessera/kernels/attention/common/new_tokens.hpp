@@ -11,10 +11,18 @@
 namespace tessera::kernels::attention {
 
 /// The writes of a launch whose args.written has tokens. A head of its pools is a group of its own.
+/// No scale of the call divides what is written, but those that slots have are found and written.
 inline kv_append_args append_args_of(const attention_kernel_args& args) noexcept {
   const new_tokens& written = args.written;
   const auto pool = [](const row_strides& strides) {
     return pool_strides{.page = strides.batch, .token = strides.row, .group = strides.head};
+  };
+  // The declaration says that pools and the scales of their slots are input and output.
+  const auto scales = [](const slot_scales& slots) {
+    return token_scales{.data = const_cast<float*>(slots.data),
+                        .page = slots.strides.batch,
+                        .slot = slots.strides.row,
+                        .head = slots.strides.head};
   };
   const auto width = [&](int columns) {
     return written.columns > columns ? written.columns : std::int64_t{columns};
@@ -24,7 +32,6 @@ inline kv_append_args append_args_of(const attention_kernel_args& args) noexcept
           .new_type = written.type,
           .k_new_strides = {written.k_strides.row, written.k_strides.head},
           .v_new_strides = {written.v_strides.row, written.v_strides.head},
-          // The declaration says that the pools are input and output.
           .k = const_cast<void*>(args.k),
           .v = const_cast<void*>(args.v),
           .pool_type = args.pool_type,
@@ -45,7 +52,9 @@ inline kv_append_args append_args_of(const attention_kernel_args& args) noexcept
           .cu_seqlens_q = args.cu_seqlens_q,
           .num_seqs = args.num_seqs,
           .sequences = args.batch,
-          .tokens = args.q_len};
+          .tokens = args.q_len,
+          .k_token_scales = scales(args.k_token_scales),
+          .v_token_scales = scales(args.v_token_scales)};
 }
 
 }  // namespace tessera::kernels::attention

@@ -254,8 +254,7 @@ inline bool is_wide(const token_half& half, std::int64_t width, int count, std::
          are_wide(half.to, to.page | to.token | to.group | to.head, width, count, to_bytes);
 }
 
-/// `Scales`: tokens may have scales of their own.
-template <class From, class To, bool Scales = false>
+template <class From, class To>
 cudaError_t append_as(append_launch& launch, cudaStream_t stream) {
   const kv_append_args& args = launch.call;
   constexpr int wide = wide_piece<From, To>;
@@ -272,7 +271,7 @@ cudaError_t append_as(append_launch& launch, cudaStream_t stream) {
                                    1u, static_cast<std::uint32_t>(most_block_tokens));
   const std::int64_t blocks = (args.tokens + launch.block_tokens - 1) / launch.block_tokens;
   auto* kernel = is_wide_call ? &append_tokens<wide, From, To> : &append_tokens<1, From, To>;
-  if constexpr (Scales && sizeof(To) == 1) {
+  if constexpr (sizeof(To) == 1 && sizeof(From) > 1) {
     if (args.k_token_scales.data != nullptr || args.v_token_scales.data != nullptr) {
       kernel = is_wide_call ? &append_scaled<wide, From, To> : &append_scaled<1, From, To>;
     }
@@ -312,8 +311,8 @@ cudaError_t append_unchanged(const kv_append_args& args, cudaStream_t stream) {
   return append_as<Element, Element>(launch, stream);
 }
 
-/// Queues the writes of new tokens of type `Element` to a pool of that type or of 8 bits, and of
-/// tokens of 8 bits to a pool that has their type. No scale.
+/// Queues the writes of new tokens of type `Element` to a pool of that type or of 8 bits, whose
+/// tokens may have scales, and of tokens of 8 bits to a pool that has their type. No other scale.
 template <class Element>
 cudaError_t append_to_any_pool(const kv_append_args& args, cudaStream_t stream) {
   if (!has_tokens(args)) return cudaSuccess;

@@ -35,11 +35,11 @@ cudaError_t append_from(append_launch& launch, cudaStream_t stream) {
     case dtype::bf16:
       return append_as<From, bf16>(launch, stream);
     case dtype::f8_e4m3:
-      return append_as<From, f8_e4m3, true>(launch, stream);
+      return append_as<From, f8_e4m3>(launch, stream);
     case dtype::f8_e5m2:
-      return append_as<From, f8_e5m2, true>(launch, stream);
+      return append_as<From, f8_e5m2>(launch, stream);
     default:
-      return append_as<From, std::int8_t, true>(launch, stream);
+      return append_as<From, std::int8_t>(launch, stream);
   }
 }
 

@@ -2,19 +2,19 @@
 // values. New latents are written first:
 //
 //   for each new token { copy }
-//   for each block of rows of a sequence { for each tile of latents { pack; scores; softmax;
+//   for each block of rows of a sequence { for each tile of latents { scores; softmax;
 //                                                                      weighted values } }
 //
-// Rows of a block are tokens times all heads, so that a tile that is packed serves many of them.
-// Blocks are cut by the rows of their sequence alone.
+// Rows of a block are tokens times all heads, so that a tile that is read serves many of them.
+// Blocks are cut by the rows of their sequence alone, keys into parts by their number alone:
+// threads share the parts where there are few blocks, and bits are the same.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/kernels/latent_attention/cpu/attend.hpp>
-#include <tessera/kernels/latent_attention/cpu/expand.hpp>
+#include <tessera/kernels/latent_attention/cpu/absorbed_block.hpp>
 #include <tessera/kernels/latent_attention/cpu/pages.hpp>
 #include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
@@ -33,7 +33,9 @@ class absorbed_forward {
       : args_(args), sequences_{args} {}
 
   std::size_t workspace_bytes(int threads) const {
-    return starts_bytes() + static_cast<std::size_t>(threads) * thread_memory(args_, nullptr).bytes;
+    const auto of_parts = static_cast<std::size_t>(room_for_parts(threads)) * part_bytes();
+    return starts_bytes() + of_parts +
+           static_cast<std::size_t>(threads) * thread_memory(args_, nullptr).bytes;
   }
 
   void run(std::byte* workspace, int threads) const {
@@ -49,35 +51,93 @@ class absorbed_forward {
         for (std::int64_t i = 0; i < seq.q_len; ++i) write_latent<Kernel>(args_, seq, i);
       });
     }
+    std::byte* const parts = workspace + starts_bytes();
+    const std::int64_t room = room_for_parts(threads);
+    std::byte* const of_threads = parts + static_cast<std::size_t>(room) * part_bytes();
     const std::size_t step = thread_memory(args_, nullptr).bytes;
-    prim::parallel_items<isa_type>(starts[count], threads, [&](std::int64_t item, int thread) {
-      const std::int64_t n = std::upper_bound(starts, starts + count + 1, item) - starts - 1;
-      attend(sequences_[n], item - starts[n],
-             thread_memory(args_,
-                           workspace + starts_bytes() + static_cast<std::size_t>(thread) * step));
-    });
+    const auto memory_of = [&](int thread) {
+      return thread_memory(args_, of_threads + static_cast<std::size_t>(thread) * step);
+    };
+    const auto with_block = [&](std::int64_t number, const auto& body) {
+      const std::int64_t n = std::upper_bound(starts, starts + count + 1, number) - starts - 1;
+      body(sequences_[n], number - starts[n]);
+    };
+    if (room == 0) {
+      prim::parallel_items<isa_type>(starts[count], threads, [&](std::int64_t item, int thread) {
+        with_block(item, [&](const prim::sequence& seq, std::int64_t block) {
+          attend(seq, block, memory_of(thread));
+        });
+      });
+    } else {
+      const std::int64_t most = most_parts();
+      const auto slot = [&](std::int64_t item) {
+        return parts + static_cast<std::size_t>(item) * part_bytes();
+      };
+      prim::parallel_items<isa_type>(
+          starts[count] * most, threads, [&](std::int64_t item, int thread) {
+            with_block(item / most, [&](const prim::sequence& seq, std::int64_t block) {
+              attend_part(seq, block, item % most, memory_of(thread), slot(item));
+            });
+          });
+      prim::parallel_items<isa_type>(starts[count], threads, [&](std::int64_t item, int) {
+        with_block(item, [&](const prim::sequence& seq, std::int64_t block) {
+          combine(seq, block, [&](std::int64_t part) { return slot(item * most + part); });
+        });
+      });
+    }
     clear_unused(threads);
   }
 
  private:
-  /// Of a thread: a block of rows and a tile of latents.
+  /// Of a thread.
   struct thread_memory {
     thread_memory(const latent_attention_kernel_args& args, std::byte* base)
-        : carver(base), attend(args, carver) {
-      const std::int64_t width = args.nope + args.rope;
-      stride = shape::columns_of(width) + shape::width;
-      rows = carver.take(shape::block_keys * stride);
-      keys = carver.take(shape::block_keys * width);
-      values = carver.take(shape::block_keys * shape::columns_of(args.value));
-      nonfinite = carver.take(shape::block_keys);
-      bytes = carver.bytes();
-    }
+        : carver(base),
+          block(args, carver),
+          sums(carver.take<std::byte>(static_cast<std::int64_t>(bytes_of_part(args)))),
+          bytes(carver.bytes()) {}
     prim::float_carver carver;
-    attend_scratch<Kernel> attend;
-    std::int64_t stride;
-    float *rows, *keys, *values, *nonfinite;
+    absorbed_scratch<Kernel> block;
+    std::byte* sums;  ///< of the parts so far
     std::size_t bytes;
   };
+
+  /// The sums of a block of rows over a part of its keys.
+  static std::size_t bytes_of_part(const latent_attention_kernel_args& args) {
+    prim::float_carver carver(nullptr);
+    static_cast<void>(sums_at(args, 0, carver));
+    return carver.bytes();
+  }
+  std::size_t part_bytes() const { return bytes_of_part(args_); }
+  static summed_rows sums_at(const latent_attention_kernel_args& args, int rows,
+                             prim::float_carver& carver) {
+    const std::int64_t stride = shape::columns_of(args.value);
+    float* const out = carver.take(shape::block_rows * stride);
+    return {out, carver.take<prim::softmax_state>(shape::block_rows), stride, rows};
+  }
+  summed_rows sums_at(std::byte* memory, int rows) const {
+    prim::float_carver carver(memory);
+    return sums_at(args_, rows, carver);
+  }
+
+  /// Of a sequence as long as a table has pages for.
+  std::int64_t most_parts() const {
+    return std::max<std::int64_t>(
+        latent_schedule::parts_of(args_.pages.most_pages * args_.pages.page_size), 1);
+  }
+  /// Parts that threads share among them, where blocks are too few for all threads; 0: each block
+  /// goes through its own, one after the other.
+  std::int64_t room_for_parts(int threads) const {
+    constexpr std::int64_t most_bytes_of_parts = std::int64_t{1} << 28;
+    const auto bytes = static_cast<std::int64_t>(part_bytes());
+    const std::int64_t rows = args_.length * args_.heads;
+    const std::int64_t blocks =
+        args_.cu_seqlens_q != nullptr
+            ? args_.entries + rows / shape::block_rows
+            : args_.entries * ((rows + shape::block_rows - 1) / shape::block_rows);
+    const std::int64_t parts = blocks * most_parts();
+    return 2 * blocks <= threads && parts <= most_bytes_of_parts / bytes ? parts : 0;
+  }
 
   /// The number of each sequence's first block, and of all blocks.
   std::size_t starts_bytes() const {
@@ -88,41 +148,78 @@ class absorbed_forward {
   }
 
   /// The blocks of a sequence have the same number of rows, up to one.
-  void attend(const prim::sequence& seq, std::int64_t block, const thread_memory& scratch) const {
+  query_rows<Kernel> rows_of(const prim::sequence& seq, std::int64_t block) const {
     const std::int64_t all = seq.q_len * args_.heads, blocks = blocks_of(seq);
     const std::int64_t begin = all * block / blocks, end = all * (block + 1) / blocks;
-    const query_rows<Kernel> rows(args_, seq, 0, begin, static_cast<int>(end - begin));
-    attend_block<Kernel> sums(args_, rows, scratch.attend);
+    return {args_, seq, 0, begin, static_cast<int>(end - begin)};
+  }
+  /// Numbers of the parts that some row sees keys of; the first one where none does.
+  static prim::key_interval parts_of(const query_rows<Kernel>& rows) {
     const prim::key_interval seen = rows.keys_of_some();
-    const std::int64_t first = seen.begin / shape::block_keys * shape::block_keys;
-    for (std::int64_t key0 = first; key0 < seen.end; key0 += shape::block_keys) {
-      sums.add(pack(seq, key0, scratch));
-    }
-    sums.store();
+    if (seen.end <= seen.begin) return {0, 1};
+    return {seen.begin / latent_schedule::part_keys, latent_schedule::parts_of(seen.end)};
   }
 
-  key_tile<Kernel> pack(const prim::sequence& seq, std::int64_t key0,
-                        const thread_memory& scratch) const {
-    key_tile<Kernel> tile;
-    tile.keys = {key0,
-                 static_cast<int>(std::min<std::int64_t>(shape::block_keys, seq.k_len - key0))};
-    for (int c = 0; c < tile.keys.count; ++c) {
-      float* const row = scratch.rows + c * scratch.stride;
-      const std::int64_t j = key0 + c;
-      prim::load_row<isa_type>(args_.ckv, slot_of<Kernel>(args_, args_.ckv, seq.index, j),
-                               args_.latent, row);
-      if (args_.rope > 0) {
-        prim::load_row<isa_type>(args_.k_pe, slot_of<Kernel>(args_, args_.k_pe, seq.index, j),
-                                 args_.rope, row + args_.latent);
+  /// One part after the other.
+  void attend(const prim::sequence& seq, std::int64_t block, const thread_memory& memory) const {
+    const query_rows<Kernel> rows = rows_of(seq, block);
+    const prim::key_interval parts = parts_of(rows);
+    const summed_rows sums = sums_at(memory.sums, rows.count());
+    for (std::int64_t part = parts.begin; part < parts.end; ++part) {
+      absorbed_block<Kernel> own(args_, rows, memory.block);
+      add_part(rows, part, own);
+      if (parts.end - parts.begin == 1) return store_sums(args_, rows, own.summed());
+      if (part == parts.begin) {
+        copy(own.summed(), sums);
+      } else {
+        add_sums<Kernel>(sums, own.summed());
       }
     }
-    tile.k = {scratch.keys, static_cast<int>(args_.nope + args_.rope), shape::block_keys};
-    tile.v = {scratch.values, shape::block_keys, static_cast<int>(shape::columns_of(args_.value))};
-    pack_key_columns<Kernel>(scratch.rows, scratch.stride, tile.keys.count, tile.k);
-    const bool finite = pack_finite_rows<Kernel>(scratch.rows, scratch.stride, tile.keys.count,
-                                                 scratch.nonfinite, tile.v);
-    if (!finite) tile.nonfinite = scratch.nonfinite;
-    return tile;
+    store_sums(args_, rows, sums);
+  }
+
+  /// One of them.
+  void attend_part(const prim::sequence& seq, std::int64_t block, std::int64_t part,
+                   const thread_memory& memory, std::byte* to) const {
+    const query_rows<Kernel> rows = rows_of(seq, block);
+    const prim::key_interval parts = parts_of(rows);
+    if (part < parts.begin || part >= parts.end) return;
+    absorbed_block<Kernel> own(args_, rows, memory.block);
+    add_part(rows, part, own);
+    copy(own.summed(), sums_at(to, rows.count()));
+  }
+
+  /// The block whose parts lie at memory_of(part).
+  template <class MemoryOf>
+  void combine(const prim::sequence& seq, std::int64_t block, const MemoryOf& memory_of) const {
+    const query_rows<Kernel> rows = rows_of(seq, block);
+    const prim::key_interval parts = parts_of(rows);
+    const summed_rows sums = sums_at(memory_of(parts.begin), rows.count());
+    for (std::int64_t part = parts.begin + 1; part < parts.end; ++part) {
+      add_sums<Kernel>(sums, sums_at(memory_of(part), rows.count()));
+    }
+    store_sums(args_, rows, sums);
+  }
+
+  void add_part(const query_rows<Kernel>& rows, std::int64_t part,
+                absorbed_block<Kernel>& sums) const {
+    const std::int64_t k_len = rows.sequence().k_len;
+    constexpr std::int64_t keys = latent_schedule::part_keys;
+    const prim::key_interval seen = rows.keys_of_some();
+    const std::int64_t end = std::min(seen.end, (part + 1) * keys);
+    const auto tile_at = [&](std::int64_t key0) {
+      const std::int64_t left = key0 < end ? k_len - key0 : 0;
+      return key_range{key0, static_cast<int>(std::min<std::int64_t>(shape::block_keys, left))};
+    };
+    const std::int64_t first = std::max(seen.begin, part * keys) / shape::block_keys;
+    for (std::int64_t key0 = first * shape::block_keys; key0 < end; key0 += shape::block_keys) {
+      sums.add(tile_at(key0), tile_at(key0 + shape::block_keys));
+    }
+  }
+
+  static void copy(const summed_rows& from, const summed_rows& to) {
+    std::copy_n(from.out, from.count * from.stride, to.out);
+    std::copy_n(from.state, from.count, to.state);
   }
 
   /// Tokens behind the last sequence.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/families/latent_attention/rules.hpp>
@@ -30,6 +31,9 @@ struct traits {
   static constexpr int mr = register_rows(config.target);
   static constexpr int vectors = register_columns(config.target) / width;
   using panels = prim::panels<isa_type, vectors>;
+  /// What absorbed latents are multiplied as: pairs of bf16 where the row is of that type.
+  using latent_words = std::conditional_t<config.type == dtype::bf16,
+                                          typename prim::words_of<config.target>::type, words>;
 
   static constexpr int block_rows = latent_schedule::block_rows(config.target);
   static constexpr int block_keys = latent_schedule::block_keys;

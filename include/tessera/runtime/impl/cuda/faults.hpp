@@ -50,37 +50,66 @@ __global__ void __launch_bounds__(counting_threads)
   }
 }
 
-/// Uses of the pages of a large table, in memory of the stream, so that a page that is there twice
-/// is found without comparing all entries. Without that memory they are compared.
-class page_uses {
+/// The first entry in use that holds each number of a list.
+__global__ void __launch_bounds__(counting_threads)
+    find_first_uses_kernel(const __grid_constant__ content_rule rule, std::int32_t* first_uses) {
+  const std::int64_t apart = rule.apart.present() ? rule.apart.extent[0] : 0;
+  const std::int64_t entries = rule.numbers.extent[0];
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * counting_threads;
+  for (std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * counting_threads + threadIdx.x;
+       at < apart + entries; at += threads) {
+    const std::int64_t entry = at - apart;
+    const std::int64_t number = entry < 0 ? rule.apart.at(at) : rule.numbers.at(entry);
+    const bool used = entry < 0 || rule.holds != tensor_contents::slots ||
+                      content_rules::rows_of(rule.used_by, entry) > 0;
+    if (!used || number < 0 || number >= rule.limit) continue;
+    atomicMin(first_uses + number, entry < 0 ? -1 : static_cast<std::int32_t>(entry));
+  }
+}
+
+/// Who holds which numbers of a large table or list, in memory of the stream, so that a number that
+/// is there twice is found without comparing all entries. Without that memory they are compared.
+class number_uses {
   static constexpr std::int64_t least_entries = 4096;
-  static constexpr std::int64_t most_pages = std::int64_t{1} << 26;
+  static constexpr std::int64_t most_numbers = std::int64_t{1} << 26;
 
  public:
-  page_uses(content_rule& rule, unsigned grid, cudaStream_t stream) : stream_(stream) {
-    const bool wanted = rule.holds == tensor_contents::page_numbers && rule.written &&
-                        !rule.of_lengths && entries_of(rule) >= least_entries && rule.limit > 0 &&
-                        rule.limit <= most_pages;
-    if (!wanted) return;
-    const std::size_t bytes = static_cast<std::size_t>(rule.limit) * sizeof *uses_;
-    void* memory = nullptr;
-    if (cudaMallocAsync(&memory, bytes, stream) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());
+  number_uses(content_rule& rule, unsigned grid, cudaStream_t stream) : stream_(stream) {
+    const bool table =
+        rule.holds == tensor_contents::page_numbers && rule.written && !rule.of_lengths;
+    const bool list = rule.holds == tensor_contents::slots ||
+                      (rule.holds == tensor_contents::indices && rule.apart.present());
+    if (!(table || list) || entries_of(rule) < least_entries || rule.limit <= 0 ||
+        rule.limit > most_numbers) {
       return;
     }
-    uses_ = static_cast<std::uint32_t*>(memory);
-    if (cudaMemsetAsync(memory, 0, bytes, stream) != cudaSuccess) return;
-    count_uses_kernel<<<grid, counting_threads, 0, stream>>>(rule, uses_);
-    rule.uses = uses_;
+    // Above every entry of a list, whatever its byte is repeated to.
+    constexpr int behind_all = 0x7f;
+    const std::size_t bytes = static_cast<std::size_t>(rule.limit) * sizeof(std::int32_t);
+    if (cudaMallocAsync(&memory_, bytes, stream) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      memory_ = nullptr;
+      return;
+    }
+    if (cudaMemsetAsync(memory_, table ? 0 : behind_all, bytes, stream) != cudaSuccess) return;
+    if (table) {
+      auto* const uses = static_cast<std::uint32_t*>(memory_);
+      count_uses_kernel<<<grid, counting_threads, 0, stream>>>(rule, uses);
+      rule.uses = uses;
+    } else {
+      auto* const first_uses = static_cast<std::int32_t*>(memory_);
+      find_first_uses_kernel<<<grid, counting_threads, 0, stream>>>(rule, first_uses);
+      rule.first_uses = first_uses;
+    }
   }
-  ~page_uses() {
-    if (uses_ != nullptr) cudaFreeAsync(uses_, stream_);
+  ~number_uses() {
+    if (memory_ != nullptr) cudaFreeAsync(memory_, stream_);
   }
-  page_uses(const page_uses&) = delete;
-  page_uses& operator=(const page_uses&) = delete;
+  number_uses(const number_uses&) = delete;
+  number_uses& operator=(const number_uses&) = delete;
 
  private:
-  std::uint32_t* uses_ = nullptr;
+  void* memory_ = nullptr;
   cudaStream_t stream_;
 };
 
@@ -93,7 +122,7 @@ status count_faults(const content_rule& rule, std::uint64_t* faults, void* strea
   if (grid == 0) return {};
   const auto queue = static_cast<cudaStream_t>(stream);
   content_rule counted = rule;
-  const page_uses uses(counted, grid, queue);
+  const number_uses uses(counted, grid, queue);
   count_faults_kernel<<<grid, counting_threads, 0, queue>>>(
       counted, reinterpret_cast<unsigned long long*>(faults));
   return answer_of("counting faults", cudaGetLastError());

@@ -1,0 +1,257 @@
+// A block of query rows against tiles of latents, which are the keys of all heads and, their first
+// columns, the values:
+//
+//   S^T = K Q^T: rows of latents as they are times the queries, which are packed once for all tiles
+//   O  += P V:   the same rows, of f32 as they are, of bf16 in pairs of keys
+//
+// Packing a latent for both uses would take longer than multiplying it with a few heads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/kernels/latent_attention/cpu/expand.hpp>
+#include <tessera/kernels/latent_attention/cpu/operand.hpp>
+#include <tessera/kernels/latent_attention/cpu/pages.hpp>
+#include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
+#include <tessera/kernels/latent_attention/cpu/row_sums.hpp>
+#include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
+#include <tessera/kernels/latent_attention/cpu/traits.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
+#include <tessera/prim/cpu/gemm/microkernel.hpp>
+#include <tessera/prim/cpu/gemm/pack.hpp>
+#include <tessera/prim/cpu/gemm/strided_product.hpp>
+#include <tessera/prim/cpu/gemm/word_reader.hpp>
+#include <tessera/prim/cpu/line_queue.hpp>
+
+namespace tessera::kernels::latent_attention::cpu {
+
+/// Scratch memory of a block of rows and a tile of latents.
+template <class Kernel>
+struct absorbed_scratch {
+  using shape = traits<Kernel>;
+  using words = typename shape::latent_words;
+  using latent_slabs = slabs<Kernel, words>;
+  using element = typename latent_slabs::element;
+  /// Of panels of queries, which are whole.
+  static constexpr int query_columns(int rows) {
+    constexpr int nr = shape::panels::nr;
+    return (rows + nr - 1) / nr * nr;
+  }
+  /// Of a row of S^T: no power of two.
+  static constexpr int score_columns = shape::block_rows + 3 * shape::width;
+
+  absorbed_scratch(const latent_attention_kernel_args& args, prim::float_carver& carver) {
+    const std::int64_t width = args.nope + args.rope;
+    query_stride = (width + 63) / 64 * 64;
+    queries = carver.take<element>(shape::block_rows * query_stride);
+    q = carver.take(prim::words_for<words>(static_cast<int>(width)) *
+                    query_columns(shape::block_rows));
+    latents = carver.take(latent_slabs::floats(shape::block_keys, width));
+    values = words::k_pack == 1
+                 ? latents
+                 : carver.take(slabs<Kernel>::floats(shape::block_keys / words::k_pack,
+                                                     shape::columns_of(args.value)));
+    nonfinite = carver.take(shape::block_keys);
+    transposed = carver.take(shape::block_keys * score_columns);
+    scores = carver.take(shape::columns_of(shape::block_rows) * shape::score_stride);
+    out = carver.take(shape::block_rows * shape::columns_of(args.value));
+  }
+
+  std::int64_t query_stride;
+  element* queries;  ///< rows
+  float* q;          ///< their panels
+  float* latents;    ///< slabs of a tile
+  float* values;     ///< those of a row for each word of keys
+  float *nonfinite, *transposed, *scores, *out;
+};
+
+template <class Kernel>
+class absorbed_block {
+  using shape = traits<Kernel>;
+  using isa_type = typename shape::isa_type;
+  using vec = typename shape::vec;
+  using scratch_type = absorbed_scratch<Kernel>;
+  using words = typename scratch_type::words;
+  using element = typename scratch_type::element;
+
+ public:
+  absorbed_block(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows,
+                 const scratch_type& scratch)
+      : args_(args),
+        rows_(rows),
+        scratch_(scratch),
+        q_{scratch.q, prim::words_for<words>(width()), scratch_type::query_columns(rows.count())},
+        latents_(scratch.latents, shape::block_keys, width()),
+        values_(scratch.values, shape::block_keys / words::k_pack, args.value),
+        sums_(args, rows, scratch.scores, scratch.out) {
+    for (int r = 0; r < rows.count(); ++r) {
+      element* const to = scratch.queries + r * scratch.query_stride;
+      copy(args.q, rows.at(args.q, r), args.nope, to);
+      if (args.rope > 0) copy(args.q_pe, rows.at(args.q_pe, r), args.rope, to + args.nope);
+    }
+    prim::pack_transposed<words>(prim::strided_rows<element>{scratch.queries, scratch.query_stride},
+                                 {0, rows.count()}, width(), q_);
+  }
+  absorbed_block(const absorbed_block&) = delete;
+  absorbed_block& operator=(const absorbed_block&) = delete;
+
+  /// Latents of the block's sequence, which some row sees; those of `next` are asked for beside.
+  void add(const key_range& keys, const key_range& next) {
+    load(keys);
+    ask_for(next, keys.count);
+    const auto rows = static_cast<int>(shape::columns_of(rows_.count()));
+    latents_.template multiply<prim::product_kind::overwrite>(
+        keys.count, q_, rows, scratch_.transposed, scratch_type::score_columns,
+        [&] { lines_.step(); });
+    prim::transpose_rows<isa_type>({scratch_.transposed, scratch_type::score_columns},
+                                   static_cast<int>(shape::columns_of(keys.count)), rows,
+                                   {scratch_.scores, shape::score_stride});
+    const bool finite = has_finite_scores(keys.count) || clear_nonfinite(keys.count);
+    for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
+    if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
+    if constexpr (words::k_pack > 1) make_words(keys.count);
+    add_values(keys.count);
+  }
+
+  summed_rows summed() { return sums_.summed(); }
+
+ private:
+  int width() const { return static_cast<int>(args_.nope + args_.rope); }
+
+  static void copy(const latent_rows& from, std::int64_t offset, std::int64_t columns,
+                   element* to) {
+    if constexpr (words::k_pack == 1) {
+      prim::load_row<isa_type>(from, offset, columns, to);
+    } else {
+      std::copy_n(static_cast<const element*>(from.data) + offset, columns, to);
+    }
+  }
+
+  /// visit(key of the range, its columns, tensor, offset in it) for all parts of all latents.
+  template <class Visit>
+  void for_each_part(const key_range& keys, const Visit& visit) const {
+    const std::int64_t sequence = rows_.sequence().index;
+    const auto latent = static_cast<int>(args_.latent);
+    for (int c = 0; c < keys.count; ++c) {
+      const std::int64_t j = keys.key0 + c;
+      visit(c, prim::product_range{0, latent}, args_.ckv,
+            slot_of<Kernel>(args_, args_.ckv, sequence, j));
+      if (args_.rope == 0) continue;
+      visit(c, prim::product_range{latent, width()}, args_.k_pe,
+            slot_of<Kernel>(args_, args_.k_pe, sequence, j));
+    }
+  }
+  void load(const key_range& keys) const {
+    for_each_part(keys,
+                  [&](int c, prim::product_range columns, const latent_rows& from,
+                      std::int64_t offset) { latents_.load_columns(c, columns, from, offset); });
+  }
+  /// Beside the products with `keys` keys.
+  void ask_for(const key_range& next, int keys) {
+    lines_.clear();
+    for_each_part(
+        next, [&](int, prim::product_range columns, const latent_rows& from, std::int64_t offset) {
+          const auto size = static_cast<std::int64_t>(size_of(from.type));
+          lines_.add(static_cast<const std::byte*>(from.data) + offset * size,
+                     (columns.end - columns.begin) * size);
+        });
+    const int tiles = std::max(static_cast<int>(sums_.stride()) / shape::panels::nr, 1) *
+                      ((rows_.count() + shape::mr - 1) / shape::mr);
+    const int words_of_keys = prim::words_for<words>(keys);
+    lines_.spread(latents_.steps_beside(keys, rows_.count()) +
+                  tiles * prim::steps_beside(words_of_keys, prim::any_length));
+  }
+
+  /// Every element of a latent is a factor of its scores: what is not finite leaves none finite.
+  bool has_finite_scores(int keys) const {
+    float sum = 0.0f;
+    for (int c = 0; c < keys; ++c) {
+      sum += 0.0f * scratch_.transposed[c * scratch_type::score_columns];
+    }
+    return sum == 0.0f;
+  }
+
+  /// Zeros instead of values that are not finite; marks their keys with 1, others with 0. True if
+  /// there are none.
+  bool clear_nonfinite(int keys) const {
+    bool finite = true;
+    const auto value = static_cast<int>(args_.value);
+    for (int c = 0; c < keys; ++c) {
+      float sum = 0.0f;
+      for (int d = 0; d < value; ++d) sum += 0.0f * static_cast<float>(*latents_.at(c, d));
+      scratch_.nonfinite[c] = sum == 0.0f ? 0.0f : 1.0f;
+      if (sum == 0.0f) continue;
+      finite = false;
+      for (int d = 0; d < value; ++d) *latents_.at(c, d) = {};
+    }
+    return finite;
+  }
+
+  /// Weights and values of pairs of keys, rounded to bf16, as words.
+  void make_words(int keys) const {
+    for (int r = 0; r < rows_.count(); ++r) {
+      float* const row = sums_.scores(r);
+      for (int c = 0; c < keys; c += vec::width) words::store_words(row, c, vec::load(row + c));
+    }
+    const auto value = static_cast<int>(args_.value);
+    for (int key = 0; key < keys; key += words::k_pack) {
+      for (int column = 0; column < value; column += slabs<Kernel>::depth) {
+        const int count = std::min(slabs<Kernel>::depth, value - column);
+        const element* const even = latents_.at(key, column);
+        const element* const odd = key + 1 < keys ? latents_.at(key + 1, column) : nullptr;
+        float* const to = values_.at(key / words::k_pack, column);
+        for (int d = 0; d < count; d += vec::width) {
+          const element* const pair[] = {even + d, odd == nullptr ? odd : odd + d};
+          vec::store(to + d, prim::word_reader<words>::read_rows(pair, vec::width));
+        }
+      }
+    }
+  }
+
+  /// O += P V, a register tile at a time.
+  void add_values(int keys) {
+    const int columns = static_cast<int>(sums_.stride()), count = prim::words_for<words>(keys);
+    for (int column = 0; column < columns;) {
+      const int in_slab = slabs<Kernel>::depth - column % slabs<Kernel>::depth;
+      if (std::min(in_slab, columns - column) >= shape::panels::nr) {
+        add_columns<shape::vectors>(column, count);
+        column += shape::panels::nr;
+      } else {
+        add_columns<1>(column, count);
+        column += vec::width;
+      }
+    }
+  }
+
+  template <int Vectors>
+  void add_columns(int column, int count) {
+    const auto add = [&]<int Rows>(int first) {
+      float unchanged[Rows];
+      std::fill_n(unchanged, Rows, 1.0f);
+      prim::microkernel<isa_type, words, Rows, Vectors>::template rescale_and_add<
+          shape::score_stride, slabs<Kernel>::stride>(
+          sums_.scores(first), values_.at(0, column), count, prim::any_length, unchanged,
+          sums_.out(first) + column, sums_.stride(), [&] { lines_.step(); });
+    };
+    // Two tiles of eight rows are faster than a large one and one of two.
+    constexpr int narrow = 8;
+    const int rest = rows_.count() % shape::mr;
+    if (shape::mr > narrow && rest > 0 && rest < shape::mr / 2 && rows_.count() % narrow == 0) {
+      prim::for_each_row_tile<narrow>(rows_.count(), add);
+    } else {
+      prim::for_each_row_tile<shape::mr>(rows_.count(), add);
+    }
+  }
+
+  const latent_attention_kernel_args& args_;
+  const query_rows<Kernel>& rows_;
+  const scratch_type& scratch_;
+  typename shape::panels q_;
+  slabs<Kernel, words> latents_;
+  slabs<Kernel> values_;
+  row_sums<Kernel> sums_;
+  prim::line_queue lines_;  ///< of the next tile
+};
+
+}  // namespace tessera::kernels::latent_attention::cpu
