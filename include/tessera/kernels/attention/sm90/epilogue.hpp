@@ -9,6 +9,9 @@
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/box_store.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
@@ -16,16 +19,28 @@ namespace tessera::kernels::attention::sm90 {
 template <class Traits>
 class epilogue {
  public:
-  __device__ __forceinline__ epilogue(const launch_args& args, const typename Traits::hooks& hooks,
+  /// `rows_at`: where the warpgroup's rows may leave from by the copy unit, in shared memory.
+  __device__ __forceinline__ epilogue(const launch_args& args, const tensor_maps& maps,
+                                      const typename Traits::hooks& hooks,
                                       const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
-                                      int warpgroup)
-      : args_(args), hooks_(hooks), planned_(planned), lane_(lane), warpgroup_(warpgroup) {}
+                                      int warpgroup, std::uint32_t rows_at)
+      : args_(args),
+        maps_(maps),
+        hooks_(hooks),
+        planned_(planned),
+        lane_(lane),
+        warpgroup_(warpgroup),
+        rows_at_(rows_at) {}
 
   /// Writes the warpgroup's rows. `any_keys`: some row sees some key.
   __device__ __forceinline__ void write(bool any_keys) const {
     const int thread = static_cast<int>(prim::cuda::thread_index());
     const int row = row_of_lane(thread, warpgroup_);
     const int first_of_warp = row - thread % 32 / 4;
+    // Products of the warpgroup have read the queries, in whose place rows are to lie.
+    if constexpr (Traits::stores_boxes) {
+      prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+    }
     if (first_of_warp >= planned_.work.rows) return;
     if (!any_keys || first_of_warp >= planned_.work.used) {
       write_empty_rows(first_of_warp, first_of_warp);
@@ -86,12 +101,58 @@ class epilogue {
       own_scale = result.scale * smaller * value_scale_of_head<Traits>(args_, at.head);
       if (quarter < 2 && !own_wrong) report(args_.call, planned_.work, at, result);
     }
+    float scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float scale = __shfl_sync(prim::cuda::all_lanes, own_scale, (thread % 32 & ~3) | half);
-      const int r = row + 8 * half;
-      write_row(quarter, r, half, scale, r < planned_.work.used && !wrong[half]);
+      scale[half] = __shfl_sync(prim::cuda::all_lanes, own_scale, (thread % 32 & ~3) | half);
     }
+    if constexpr (Traits::stores_boxes) {
+      const bool whole = row + 8 < planned_.work.used && !wrong[0] && !wrong[1];
+      if (args_.boxed_out && __all_sync(prim::cuda::all_lanes, whole)) {
+        store_rows(thread, scale);
+        return;
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = row + 8 * half;
+      write_row(quarter, r, half, scale[half], r < planned_.work.used && !wrong[half]);
+    }
+  }
+
+  /// All rows of the warp by the copy unit, which goes on with it while the next work tile begins.
+  __device__ __forceinline__ void store_rows(int thread, const float (&scale)[2]) const {
+    const int lane = thread % prim::cuda::warp_size;
+    const int warp = thread % prim::cuda::warpgroup_size / prim::cuda::warp_size;
+    const std::uint32_t rows = rows_at_ + warp * rows_of_warp * prim::cuda::panel_row_bytes;
+    // Lane l gives the address of row l % 16 of the first eight columns or of the next.
+    const int line = lane % rows_of_warp;
+#pragma unroll
+    for (int i = 0; i < Traits::v_columns / 16; ++i) {
+      std::uint32_t word[4];
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const int from = 8 * i + 2 * part;
+        word[part] = pack_out<Traits>(args_, lane_.out[from] * scale[part % 2],
+                                      lane_.out[from + 1] * scale[part % 2]);
+      }
+      const int chunk = i % 4 * 2 + lane / rows_of_warp;
+      prim::cuda::store_matrices(rows + i / 4 * Traits::q_panel_bytes +
+                                     line * prim::cuda::panel_row_bytes + (chunk ^ line % 8) * 16,
+                                 word);
+    }
+    prim::cuda::show_writes_to_async_units();
+    __syncwarp();
+    if (lane != 0) return;
+    const work_tile& work = planned_.work;
+    const query_row at = query_of(args_, work, row_of_lane(thread, warpgroup_));
+#pragma unroll
+    for (int panel = 0; panel < Traits::v_panels; ++panel) {
+      prim::cuda::store_box(maps_.out, rows + panel * Traits::q_panel_bytes,
+                            {panel * prim::cuda::panel_columns, at.head, work.q_begin + at.query,
+                             entry_of(args_.call, work)});
+    }
+    prim::cuda::commit_stores();
   }
 
   /// Columns 8 i + 2 q and the next of a row are in lane q of the quad: exchanged, so that each
@@ -161,10 +222,12 @@ class epilogue {
   }
 
   const launch_args& args_;
+  const tensor_maps& maps_;
   const typename Traits::hooks& hooks_;
   const planned_tile<Traits>& planned_;
   lane_tile<Traits>& lane_;
   const int warpgroup_;
+  const std::uint32_t rows_at_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

@@ -20,6 +20,7 @@
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -36,21 +37,22 @@ class consumer {
   using values_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::v_columns>;
 
  public:
-  __device__ __forceinline__ consumer(const launch_args& args, const hooks_type& hooks,
-                                      plan& shared, int warpgroup)
-      : args_(args), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ consumer(const launch_args& args, const tensor_maps& maps,
+                                      const hooks_type& hooks, plan& shared, int warpgroup)
+      : args_(args), maps_(maps), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
 
   /// All tiles of this block.
   __device__ __forceinline__ void run() {
     for (;;) {
       tile_place_.wait_full(barriers_of_tile());
       const planned_tile<Traits>& planned = shared_.tile[tile_place_.stage()];
-      if (planned.work.sequence < 0) return;
+      if (planned.work.sequence < 0) break;
       attend(planned);
       __syncwarp();
       if (lane_index() == 0) tile_place_.release(barriers_of_tile());
       tile_place_.advance();
     }
+    if constexpr (Traits::keeps_queries) wait_for_reads_of_stores();
   }
 
  private:
@@ -91,6 +93,7 @@ class consumer {
         kept.apply(lane_);
       }
       round_weights(lane_);
+      release_queries_before(planned);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
@@ -103,7 +106,8 @@ class consumer {
         next_tile(planned, tile, tile >= full_last || tile < full_first);
       }
     }
-    release(barriers_of_q(), q_place());
+    if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
+    if (!any_keys) release_queries_before(planned);
     if (any_keys) {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
@@ -117,11 +121,17 @@ class consumer {
     bool any_sums = own.first < own.last;
     if constexpr (Traits::shares_keys) {
       if (planned.piece >= 0) {
-        any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
-        if (!any_sums) return;
+        const key_parts<Traits> parts(args_, planned, shared_, lane_, warpgroup_);
+        any_sums = parts.merge(any_sums);
+        if (!any_sums) {
+          release_queries();
+          return;
+        }
       }
     }
-    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(any_sums);
+    epilogue<Traits>(args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows())
+        .write(any_sums);
+    release_queries();
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -321,6 +331,33 @@ class consumer {
   static __device__ __forceinline__ unsigned lane_index() {
     return prim::cuda::thread_index() % prim::cuda::warp_size;
   }
+  /// Where the warpgroup's rows leave from: the place of their queries.
+  __device__ __forceinline__ std::uint32_t places_of_rows() const {
+    return prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
+           warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+  }
+  /// The place of the queries is free once rows have left from there.
+  __device__ __forceinline__ void release_queries() {
+    if constexpr (Traits::stores_boxes && !Traits::keeps_queries) {
+      wait_for_reads_of_stores();
+      release(barriers_of_q(), q_place());
+    }
+  }
+  /// The same of the work tile before, where it has a place of its own.
+  __device__ __forceinline__ void release_queries_before(const planned_tile<Traits>& planned) {
+    if constexpr (Traits::keeps_queries) {
+      if (!planned.follows) return;
+      wait_for_reads_of_stores();
+      prim::cuda::ring_place<2> other = tile_place_;
+      other.advance();
+      release(barriers_of_q(), other);
+    }
+  }
+  /// The first lane of a warp asks for stores.
+  static __device__ __forceinline__ void wait_for_reads_of_stores() {
+    if (lane_index() == 0) prim::cuda::wait_for_reads_of_stores();
+  }
+
   template <class Place>
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
     if (lane_index() == 0) place.release(barriers);
@@ -356,6 +393,7 @@ class consumer {
   }
 
   const launch_args& args_;
+  const tensor_maps& maps_;
   const hooks_type& hooks_;
   plan& shared_;
   const int warpgroup_;
@@ -389,7 +427,7 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     if (warp == 1) plan_tiles<Kernel, traits>(args, shared);
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
-    consumer<traits>(args, hooks, shared, warpgroup - 1).run();
+    consumer<traits>(args, maps, hooks, shared, warpgroup - 1).run();
   }
 }
 

@@ -17,11 +17,6 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
-/// or of a part of a page.
-struct tensor_maps {
-  CUtensorMap q, k, v;
-};
 
 /// The word in which the blocks of a launch count tiles.
 template <class Kernel>
@@ -66,6 +61,9 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<
   for (;; place.advance()) {
     place.wait_empty(barriers);
     plan_tile<Traits>(args, index, shared.tile[place.stage()]);
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      shared.tile[place.stage()].follows = index != static_cast<int>(blockIdx.x);
+    }
     prim::cuda::arrive(place.full(barriers));
     if (shared.tile[place.stage()].work.sequence < 0) return;
     // The places and the phases of `next_wanted` take turns alike.

@@ -134,7 +134,15 @@ struct kernel_traits {
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
   static constexpr int stages = sm90_stages::of(config).kv;
+
+  /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
+  static constexpr bool stores_boxes = !codes_of_heads && v_panels <= qk_panels;
+  /// That place is free for others a work tile later, as there is a second one.
+  static constexpr bool keeps_queries = stores_boxes && q_stages == 2;
 };
+
+/// Rows of a warp of a consumer.
+inline constexpr int rows_of_warp = 16;
 
 /// How much the rows of a work tile see of 32 tiles of keys: bit i is of the i-th.
 struct alignas(16) class_words {
@@ -157,6 +165,7 @@ struct modified_traits : Traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
+  bool follows = false;  ///< the block has had another work tile
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
   int query_offset = 0;                  ///< from a query to the key position that it stands at
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
@@ -246,6 +255,7 @@ struct launch_args {
   bool classes_by_head = false;    ///< heads do not see the same
   bool negative_scale = false;
   bool aligned_out = false;                             ///< out can be written 16 bytes at a time
+  bool boxed_out = false;                               ///< the copy unit can write a warp's rows
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
   bool clears_values = false;                           ///< sequences may end before their tensors
   /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
@@ -253,6 +263,12 @@ struct launch_args {
   int value_tiles = 0;          ///< of a head
   int counter_place = -1;
   unsigned* counter_word = nullptr;
+};
+
+/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
+/// or of a part of a page, of out with boxes of a warp's rows.
+struct tensor_maps {
+  CUtensorMap q, k, v, out;
 };
 
 /// What products are multiplied by where they become logits.
