@@ -1,5 +1,5 @@
-// Boxes on their way from shared to global memory by the copy unit of sm_90: what tensor_map.hpp has
-// in the other direction. The thread that asks for stores groups them and waits for its groups.
+// Boxes on their way from shared to global memory by the copy unit of sm_90: what tensor_map.hpp
+// has in the other direction. The thread that asks for stores groups them and waits for its groups.
 #pragma once
 
 #include <cstdint>

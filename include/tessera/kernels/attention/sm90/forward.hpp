@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/sm90/changed_tiles.hpp>
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
@@ -52,7 +53,7 @@ class consumer {
       if (lane_index() == 0) tile_place_.release(barriers_of_tile());
       tile_place_.advance();
     }
-    if constexpr (Traits::keeps_queries) wait_for_reads_of_stores();
+    if constexpr (Traits::stores_boxes) wait_for_reads_of_stores();
   }
 
  private:
@@ -70,7 +71,9 @@ class consumer {
     const int full_last = uniform(own.full_last);
 
     q_place().wait_full(barriers_of_q());
-    if (!Traits::codes_of_heads && changes_queries()) change_queries();
+    if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
+      change_queries<Traits>(args_, places_of_rows(), warpgroup_);
+    }
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -97,7 +100,10 @@ class consumer {
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
-      if (!Traits::codes_of_heads && args_.clears_values) clear_missing_values(planned, tile);
+      if (!Traits::codes_of_heads && args_.clears_values) {
+        clear_missing_values<Traits>(prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
+                                     planned.work.k_len - tile * Traits::block_kv, warpgroup_);
+      }
       for (--tile; tile >= first; --tile) {
         if constexpr (Traits::classifies) {
           tile = shown_before(planned, tile + 1, first);
@@ -121,17 +127,12 @@ class consumer {
     bool any_sums = own.first < own.last;
     if constexpr (Traits::shares_keys) {
       if (planned.piece >= 0) {
-        const key_parts<Traits> parts(args_, planned, shared_, lane_, warpgroup_);
-        any_sums = parts.merge(any_sums);
-        if (!any_sums) {
-          release_queries();
-          return;
-        }
+        any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
+        if (!any_sums) return;
       }
     }
     epilogue<Traits>(args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows())
         .write(any_sums);
-    release_queries();
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -171,10 +172,7 @@ class consumer {
 
   /// scores = Q K^T
   __device__ __forceinline__ void multiply_keys() {
-    const std::uint64_t a = prim::cuda::describe_panels(
-        prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
-            warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes,
-        16);
+    const std::uint64_t a = prim::cuda::describe_panels(places_of_rows(), 16);
     const std::uint64_t b =
         prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
 #pragma unroll
@@ -250,62 +248,6 @@ class consumer {
     for (float& score : lane_.scores) score = -score;
   }
 
-  __device__ __forceinline__ bool changes_queries() const {
-    return args_.negative_scale || (Traits::paged && args_.call.q_divisor != 1.0f);
-  }
-  /// Two elements of q, divided where that is asked for, and their signs turned.
-  __device__ __forceinline__ std::uint32_t changed_word(std::uint32_t word) const {
-    if constexpr (Traits::paged) {
-      using words = typename Traits::words;
-      const auto part = [&](std::uint32_t bits) {
-        return divided<typename Traits::element>(words::unpack(static_cast<std::uint16_t>(bits)),
-                                                 args_.call.q_divisor);
-      };
-      word = words::pack(part(word), part(word >> 16));
-    }
-    return args_.negative_scale ? word ^ 0x80008000u : word;
-  }
-  /// Changes this warpgroup's queries.
-  __device__ __forceinline__ void change_queries() {
-    const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
-    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
-                               warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
-    constexpr int chunks = rows_of_warpgroup * prim::cuda::panel_row_bytes / 16;
-#pragma unroll 1
-    for (int i = thread; i < Traits::qk_panels * chunks; i += prim::cuda::warpgroup_size) {
-      const std::uint32_t at = rows + i / chunks * Traits::q_panel_bytes + i % chunks * 16;
-      std::uint32_t four[4];
-      prim::cuda::load_shared_16(four, at);
-      for (std::uint32_t& word : four) word = changed_word(word);
-      prim::cuda::store_shared_16(at, four);
-    }
-    share_writes();
-  }
-
-  /// Values behind the end of a sequence become 0: they may be anything, and 0 times NaN is NaN.
-  /// Every warpgroup writes the zeros that it needs; those of others are the same.
-  __device__ __forceinline__ void clear_missing_values(const planned_tile<Traits>& planned,
-                                                       int tile) {
-    const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
-    const int there = planned.work.k_len - tile * Traits::block_kv;
-    if (there >= Traits::block_kv) return;
-    const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
-    const int chunks = (Traits::block_kv - there) * 8;
-#pragma unroll 1
-    for (int i = thread; i < Traits::v_panels * chunks; i += prim::cuda::warpgroup_size) {
-      prim::cuda::store_shared_16(values + i / chunks * Traits::kv_panel_bytes +
-                                      there * prim::cuda::panel_row_bytes + i % chunks * 16,
-                                  {0, 0, 0, 0});
-    }
-    share_writes();
-  }
-
-  /// What the warpgroup wrote to shared memory is there for its products.
-  __device__ __forceinline__ void share_writes() {
-    prim::cuda::show_writes_to_async_units();
-    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
-  }
-
   /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must
   /// have arrived, or a release would count for the tile before.
   __device__ __forceinline__ void pass_tiles(const planned_tile<Traits>& planned, int first,
@@ -331,21 +273,14 @@ class consumer {
   static __device__ __forceinline__ unsigned lane_index() {
     return prim::cuda::thread_index() % prim::cuda::warp_size;
   }
-  /// Where the warpgroup's rows leave from: the place of their queries.
+  /// The queries of the warpgroup's rows, and where the rows leave from.
   __device__ __forceinline__ std::uint32_t places_of_rows() const {
     return prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
            warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
   }
-  /// The place of the queries is free once rows have left from there.
-  __device__ __forceinline__ void release_queries() {
-    if constexpr (Traits::stores_boxes && !Traits::keeps_queries) {
-      wait_for_reads_of_stores();
-      release(barriers_of_q(), q_place());
-    }
-  }
-  /// The same of the work tile before, where it has a place of its own.
+  /// The place of the queries of the work tile before, which rows have left.
   __device__ __forceinline__ void release_queries_before(const planned_tile<Traits>& planned) {
-    if constexpr (Traits::keeps_queries) {
+    if constexpr (Traits::stores_boxes) {
       if (!planned.follows) return;
       wait_for_reads_of_stores();
       prim::cuda::ring_place<2> other = tile_place_;

@@ -136,9 +136,8 @@ struct kernel_traits {
   static constexpr int stages = sm90_stages::of(config).kv;
 
   /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
-  static constexpr bool stores_boxes = !codes_of_heads && v_panels <= qk_panels;
-  /// That place is free for others a work tile later, as there is a second one.
-  static constexpr bool keeps_queries = stores_boxes && q_stages == 2;
+  /// It is free for others a work tile later, as there is a second one.
+  static constexpr bool stores_boxes = !codes_of_heads && v_panels <= qk_panels && q_stages == 2;
 };
 
 /// Rows of a warp of a consumer.
@@ -183,6 +182,7 @@ struct shared_plan {
   alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
+  std::uint64_t of_work[2];              ///< full once the producer may bring the tile
   std::uint64_t next_wanted;             ///< the producer is about to end a tile
   float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
   bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
@@ -196,6 +196,9 @@ struct shared_plan {
     of_q.init(1, Traits::consumer_warps);
     of_k.init(1, Traits::consumer_warps);
     of_v.init(1, Traits::consumer_warps);
+    for (std::uint64_t& known : of_work) {
+      prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
+    }
     prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
   }
 };
