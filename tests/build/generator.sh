@@ -61,6 +61,18 @@ append kernels/attention/sm80/launch.hpp "struct edited;" " cuda"
 append kernels/attention/sm90/launch.hpp "struct edited;" " cuda"
 append kernels/attention/cpu/launch.hpp "struct edited;" " cpu"
 append families/attention/kernel_args.hpp "struct edited;" " cpu cuda"
+# Lines of lookup tables name the kernels that they were measured with.
+cp -r "$source/generated/lookup" "$folder/table/lookup"
+stale="[1-9][0-9]* of [1-9][0-9]* lines were measured with other kernels"
+expect 0 "$stale" --output "$folder/table" --include "$edited"
+grep -q "$(digest cpu | grep -o '[0-9a-f]\{16\}')" "$folder"/table/lookup/cpu*.txt && { echo "a stale line is renewed unasked"; faults=1; }
+expect 0 "lines have the digest of the present kernels" --output "$folder/table" --include "$edited" --restamp
+if "$generator" --costs "$costs" --output "$folder/table" --include "$edited" --check 2>&1 | grep -Eq "$stale"; then
+  echo "lines are stale behind --restamp"
+  faults=1
+fi
+expect 0 "$stale" --output "$folder/table"
+
 expect 0 "written" --output "$folder/table"
 expect 0 "" --output "$folder/table" --check
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
@@ -260,6 +261,50 @@ TEST_F(prim_sm90, tiles_go_through_a_ring_of_barriers) {
       const int value = there ? (token * heads + 1) * columns + column + 1 : 0;
       ASSERT_EQ(found[static_cast<std::size_t>(token * panel_columns + column)], value + 1)
           << token << ", " << column;
+    }
+  }
+}
+
+constexpr int stored_rows = 16;
+
+/// Writes row * 64 + column + 1 of a panel, and stores the box from `first_row` on.
+__global__ void store_panel(const __grid_constant__ CUtensorMap map, int first_row) {
+  __shared__ __align__(1024) unsigned char panel[stored_rows * panel_row_bytes];
+  for (int i = static_cast<int>(threadIdx.x); i < stored_rows * panel_columns; i += 32) {
+    const int row = i / panel_columns;
+    const int column = i % panel_columns;
+    const int at = row * panel_row_bytes + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+    *reinterpret_cast<std::uint16_t*>(panel + at) = static_cast<std::uint16_t>(i + 1);
+  }
+  show_writes_to_async_units();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  store_box(map, shared_address(panel), {0, 0, first_row, 0});
+  commit_stores();
+  wait_for_reads_of_stores();
+}
+
+TEST_F(prim_sm90, stores_of_boxes_leave_what_is_outside_alone) {
+  // The second head of 20 tokens with 40 columns, whose rows are 48 apart.
+  constexpr int columns = 40, stride = 48, tokens = 20, heads = 2;
+  constexpr std::uint16_t untouched = 7777;
+  for (const int first : {0, 3, 12}) {
+    device_values<std::uint16_t> to{
+        std::vector<std::uint16_t>(stride * heads * (tokens + stored_rows), untouched)};
+    CUtensorMap map{};
+    ASSERT_TRUE(make_tensor_map(map, {to.data() + stride,
+                                      {columns, 1, tokens, 1},
+                                      {1, stride, stride * heads, 16},
+                                      {panel_columns, 1, stored_rows, 1}}));
+    store_panel<<<1, 32>>>(map, first);
+    ASSERT_EQ(cudaGetLastError(), cudaSuccess);
+    const std::vector<std::uint16_t> found = to.fetch();
+    for (int i = 0; i < static_cast<int>(found.size()); ++i) {
+      const int column = i % stride, row = i / stride / heads - first;
+      const bool stored = i / stride % heads == 1 && column < columns && row >= 0 &&
+                          row < stored_rows && row + first < tokens;
+      const int value = stored ? row * panel_columns + column + 1 : untouched;
+      ASSERT_EQ(found[static_cast<std::size_t>(i)], value) << i << ", first " << first;
     }
   }
 }

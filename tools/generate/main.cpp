@@ -24,6 +24,7 @@
 #include "reference_page.hpp"
 #include "row_list.hpp"
 #include "served.hpp"
+#include "stamps.hpp"
 #include "units.hpp"
 
 namespace {
@@ -45,6 +46,7 @@ struct settings {
   bool candidates = false;
   bool dry_run = false;
   bool check = false;
+  bool restamp = false;
   int budget_rows = 0;
   double budget_seconds = 0;
   std::int64_t budget_bytes = 0;
@@ -82,6 +84,9 @@ void declare(CLI::App& app, settings& chosen) {
   app.add_flag("--dry-run", chosen.dry_run, "print rows, units and expected cost; write nothing");
   app.add_flag("--check", chosen.check,
                "status 1 unless the output folder is fresh; write nothing");
+  app.add_flag("--restamp", chosen.restamp,
+               "lines of the lookup tables get the digest of the present kernels: after changes "
+               "that leave their rows as fast as before");
   app.add_option("--budget-rows", chosen.budget_rows, "rows of a family, instead of its budget");
   app.add_option("--budget-seconds", chosen.budget_seconds, "seconds of one core, likewise");
   app.add_option("--budget-bytes", chosen.budget_bytes, "bytes of code, likewise");
@@ -219,16 +224,31 @@ int finish(const settings& chosen, const generate::file_set& files) {
   return 0;
 }
 
+/// Tells of lines of the lookup tables that are of other kernels, or makes them of these.
+int stamp(const settings& chosen, const std::vector<generate::table>& tables,
+          const generate::versions_by_family& versions) {
+  const bool renews = chosen.restamp && !chosen.check && !chosen.dry_run;
+  const auto report =
+      generate::check_stamps(lookups_of(chosen), tables, versions,
+                             renews ? generate::stamp_action::renew : generate::stamp_action::tell);
+  if (const auto* why = std::get_if<generate::refusal>(&report)) return fail(wrong, why->message);
+  fmt::print(stderr, "{}", std::get<std::string>(report));
+  return 0;
+}
+
 int run(const settings& chosen) {
   auto families = generate::all_families();
   const auto wanted = rows_of(chosen, families);
   if (const auto* why = std::get_if<generate::refusal>(&wanted)) return fail(wrong, why->message);
   const auto& [tables, reasons] = std::get<0>(wanted);
-  const auto lookup = generate::embedded_lookup(lookups_of(chosen), tables);
-  if (const auto* why = std::get_if<generate::refusal>(&lookup)) return fail(wrong, why->message);
-
   const auto include = generate::include_folder(chosen.include);
   if (const auto* why = std::get_if<generate::refusal>(&include)) return fail(wrong, why->message);
+  const auto digests = generate::versions_of_all(std::get<0>(include), families);
+  if (const auto* why = std::get_if<generate::refusal>(&digests)) return fail(wrong, why->message);
+  const auto& versions = std::get<0>(digests);
+  if (int failed = stamp(chosen, tables, versions); failed != 0) return failed;
+  const auto lookup = generate::embedded_lookup(lookups_of(chosen), tables);
+  if (const auto* why = std::get_if<generate::refusal>(&lookup)) return fail(wrong, why->message);
   const std::filesystem::path costs = chosen.costs.empty() ? chosen.output / "cost" : chosen.costs;
   generate::file_set files;
   std::vector<std::pair<generate::family, std::vector<generate::unit>>> all_units;
@@ -242,11 +262,8 @@ int run(const settings& chosen) {
     const auto units = generate::units_of(family, tables[index].rows);
     if (chosen.dry_run) fmt::print("{}", generate::plan_text(family, tables[index], units, cost));
     over += generate::exceeded(family, units, cost);
-    const auto versions = generate::code_versions_of(std::get<0>(include), family);
-    if (const auto* why = std::get_if<generate::refusal>(&versions)) {
-      return fail(wrong, why->message);
-    }
-    files.merge(generate::files_of(family, tables[index].rows, units, cost, std::get<0>(versions)));
+    files.merge(
+        generate::files_of(family, tables[index].rows, units, cost, versions.at(family.name)));
     all_units.emplace_back(family, units);
   }
   if (!over.empty()) return fail(no, over.substr(0, over.size() - 1));

@@ -9,6 +9,9 @@
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/box_store.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
@@ -16,31 +19,38 @@ namespace tessera::kernels::attention::sm90 {
 template <class Traits>
 class epilogue {
  public:
-  __device__ __forceinline__ epilogue(const launch_args& args, const typename Traits::hooks& hooks,
+  /// `rows_at`: where the warpgroup's rows may leave from by the copy unit, in shared memory.
+  __device__ __forceinline__ epilogue(const launch_args& args, const tensor_maps& maps,
+                                      const typename Traits::hooks& hooks,
                                       const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
-                                      int warpgroup)
-      : args_(args), hooks_(hooks), planned_(planned), lane_(lane), warpgroup_(warpgroup) {}
+                                      int warpgroup, std::uint32_t rows_at)
+      : args_(args),
+        maps_(maps),
+        hooks_(hooks),
+        planned_(planned),
+        lane_(lane),
+        warpgroup_(warpgroup),
+        rows_at_(rows_at) {}
 
   /// Writes the warpgroup's rows. `any_keys`: some row sees some key.
   __device__ __forceinline__ void write(bool any_keys) const {
     const int thread = static_cast<int>(prim::cuda::thread_index());
     const int row = row_of_lane(thread, warpgroup_);
     const int first_of_warp = row - thread % 32 / 4;
+    // Products of the warpgroup have read the queries, in whose place rows are to lie.
+    if constexpr (Traits::stores_boxes) {
+      prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+    }
     if (first_of_warp >= planned_.work.rows) return;
     if (!any_keys || first_of_warp >= planned_.work.used) {
       write_empty_rows(first_of_warp, first_of_warp);
       return;
     }
-    // 0 times a value that is infinite or NaN reaches sums of rows that must not see it.
-    bool wrong[2];
-    finish(thread, row, wrong);
-    const unsigned first_half = __ballot_sync(prim::cuda::all_lanes, wrong[0]);
-    const unsigned second_half = __ballot_sync(prim::cuda::all_lanes, wrong[1]);
-    if ((first_half | second_half) != 0) {
+    const unsigned wrong = finish(thread, row);
+    if (wrong != 0) {
 #pragma unroll 1
-      for (int r = 0; r < 16; ++r) {
-        const unsigned of_half = r < 8 ? first_half : second_half;
-        if ((of_half >> (r % 8 * 4) & 0xfu) != 0) {
+      for (int r = 0; r < rows_of_warp; ++r) {
+        if ((wrong >> r & 1u) != 0) {
           careful_row<Traits>(args_, hooks_, planned_, first_of_warp + r).write();
         }
       }
@@ -49,30 +59,58 @@ class epilogue {
   }
 
  private:
-  /// Writes the warp's rows but those whose sums are `wrong`.
-  __device__ __forceinline__ void finish(int thread, int row, bool (&wrong)[2]) const {
-    const int quarter = thread % 4;
-    float sum[2];
+  /// Bit r is of row r of the warp: its sums are not what they should be.
+  __device__ __forceinline__ unsigned wrong_rows(int row, const float (&sum)[2]) const {
+    unsigned wrong = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
-      float zero = 0.0f;  // unless a sum is not finite
+      // 0 times a value that is infinite or NaN reaches sums of rows that must not see it.
+      float zero[2] = {};  // unless a sum is not finite
 #pragma unroll
       for (int i = 0; i < Traits::v_columns / 2; ++i) {
-        if (half_of(i) == half) zero = fmaf(lane_.out[i], 0.0f, zero);
+        if (half_of(i) == half) zero[i & 1] = fmaf(lane_.out[i], 0.0f, zero[i & 1]);
       }
       const row_keys keys = planned_.keys[row + 8 * half];
       // A mask, a bias or a functor may hide all of a row's interval: no weight, no sum.
       const bool sees = keys.begin < keys.end && !(Traits::modifies && sum[half] == 0.0f);
-      wrong[half] = row + 8 * half < planned_.work.used &&
-                    !(zero == 0.0f && (sum[half] > 0.0f || !sees) && sum[half] < 3e38f);
-      wrong[half] = __shfl_xor_sync(prim::cuda::all_lanes, wrong[half], 1) || wrong[half];
-      wrong[half] = __shfl_xor_sync(prim::cuda::all_lanes, wrong[half], 2) || wrong[half];
+      const bool right =
+          zero[0] + zero[1] == 0.0f && (sum[half] > 0.0f || !sees) && sum[half] < 3e38f;
+      const unsigned lanes =
+          __ballot_sync(prim::cuda::all_lanes, !right && row + 8 * half < planned_.work.used);
+      if (lanes == 0) continue;
+#pragma unroll
+      for (int r = 0; r < 8; ++r) {
+        if ((lanes >> 4 * r & 0xfu) != 0) wrong |= 1u << (r + 8 * half);
+      }
+    }
+    return wrong;
+  }
+
+  /// The usual row: normalised, without sinks, and nobody wants to know its sum.
+  __device__ __forceinline__ bool scales_alone() const {
+    const attention_kernel_args& call = args_.call;
+    return call.normalize && call.sinks == nullptr && call.lse.data == nullptr &&
+           call.row_max.data == nullptr;
+  }
+
+  /// What sums of values are multiplied by in the lane's rows; log sum exps of rows that are not
+  /// `wrong` are reported.
+  __device__ __forceinline__ void scale_rows(int thread, int row, const float (&sum)[2],
+                                             unsigned wrong, float (&scale)[2]) const {
+    if (scales_alone()) {
+      const int head = query_of(args_, planned_.work, row).head;
+      const int next_head = query_of(args_, planned_.work, row + 8).head;
+      scale[0] = sum[0] > 0.0f ? prim::cuda::reciprocal_fast(sum[0]) : 0.0f;
+      scale[1] = sum[1] > 0.0f ? prim::cuda::reciprocal_fast(sum[1]) : 0.0f;
+      scale[0] *= value_scale_of_head<Traits>(args_, head);
+      scale[1] *= value_scale_of_head<Traits>(args_, next_head);
+      return;
     }
     // Lanes 0 and 1 of a quad finish a row each.
+    const int quarter = thread % 4;
     const int own_half = quarter % 2;
     const int own_row = row + 8 * own_half;
-    const bool own_wrong = own_half == 0 ? wrong[0] : wrong[1];
+    const bool own_wrong = (wrong >> own_row % rows_of_warp & 1u) != 0;
     float own_scale = 0.0f;
     if (own_row < planned_.work.used) {
       const float headroom = headroom_of(Traits::config.type);
@@ -88,10 +126,66 @@ class epilogue {
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float scale = __shfl_sync(prim::cuda::all_lanes, own_scale, (thread % 32 & ~3) | half);
-      const int r = row + 8 * half;
-      write_row(quarter, r, half, scale, r < planned_.work.used && !wrong[half]);
+      scale[half] = __shfl_sync(prim::cuda::all_lanes, own_scale, (thread % 32 & ~3) | half);
     }
+  }
+
+  /// Writes the warp's rows but those that are wrong, which it returns.
+  __device__ __forceinline__ unsigned finish(int thread, int row) const {
+    float sum[2], scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
+    const unsigned wrong = wrong_rows(row, sum);
+    scale_rows(thread, row, sum, wrong, scale);
+    if constexpr (Traits::stores_boxes) {
+      const int end_of_warp = row - thread % 32 / 4 + rows_of_warp;
+      if (args_.boxed_out && wrong == 0 && end_of_warp <= planned_.work.used) {
+        store_rows(thread, scale);
+        return wrong;
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = row + 8 * half;
+      const bool is_wrong = (wrong >> r % rows_of_warp & 1u) != 0;
+      write_row(thread % 4, r, half, scale[half], r < planned_.work.used && !is_wrong);
+    }
+    return wrong;
+  }
+
+  /// All rows of the warp by the copy unit, which goes on with it while the next work tile begins.
+  __device__ __forceinline__ void store_rows(int thread, const float (&scale)[2]) const {
+    const int lane = thread % prim::cuda::warp_size;
+    const int warp = thread % prim::cuda::warpgroup_size / prim::cuda::warp_size;
+    const std::uint32_t rows = rows_at_ + warp * rows_of_warp * prim::cuda::panel_row_bytes;
+    // Lane l gives the address of row l % 16 of the first eight columns or of the next.
+    const int line = lane % rows_of_warp;
+#pragma unroll
+    for (int i = 0; i < Traits::v_columns / 16; ++i) {
+      std::uint32_t word[4];
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const int from = 8 * i + 2 * part;
+        word[part] = pack_out<Traits>(args_, lane_.out[from] * scale[part % 2],
+                                      lane_.out[from + 1] * scale[part % 2]);
+      }
+      const int chunk = i % 4 * 2 + lane / rows_of_warp;
+      prim::cuda::store_matrices(rows + i / 4 * Traits::q_panel_bytes +
+                                     line * prim::cuda::panel_row_bytes + (chunk ^ line % 8) * 16,
+                                 word);
+    }
+    prim::cuda::show_writes_to_async_units();
+    __syncwarp();
+    if (lane != 0) return;
+    const work_tile& work = planned_.work;
+    const query_row at = query_of(args_, work, row_of_lane(thread, warpgroup_));
+#pragma unroll
+    for (int panel = 0; panel < Traits::v_panels; ++panel) {
+      prim::cuda::store_box(maps_.out, rows + panel * Traits::q_panel_bytes,
+                            {panel * prim::cuda::panel_columns, at.head, work.q_begin + at.query,
+                             entry_of(args_.call, work)});
+    }
+    prim::cuda::commit_stores();
   }
 
   /// Columns 8 i + 2 q and the next of a row are in lane q of the quad: exchanged, so that each
@@ -161,10 +255,12 @@ class epilogue {
   }
 
   const launch_args& args_;
+  const tensor_maps& maps_;
   const typename Traits::hooks& hooks_;
   const planned_tile<Traits>& planned_;
   lane_tile<Traits>& lane_;
   const int warpgroup_;
+  const std::uint32_t rows_at_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

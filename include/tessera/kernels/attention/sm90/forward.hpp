@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/sm90/changed_tiles.hpp>
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
@@ -20,6 +21,7 @@
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -36,21 +38,22 @@ class consumer {
   using values_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::v_columns>;
 
  public:
-  __device__ __forceinline__ consumer(const launch_args& args, const hooks_type& hooks,
-                                      plan& shared, int warpgroup)
-      : args_(args), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ consumer(const launch_args& args, const tensor_maps& maps,
+                                      const hooks_type& hooks, plan& shared, int warpgroup)
+      : args_(args), maps_(maps), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
 
   /// All tiles of this block.
   __device__ __forceinline__ void run() {
     for (;;) {
       tile_place_.wait_full(barriers_of_tile());
       const planned_tile<Traits>& planned = shared_.tile[tile_place_.stage()];
-      if (planned.work.sequence < 0) return;
+      if (planned.work.sequence < 0) break;
       attend(planned);
       __syncwarp();
       if (lane_index() == 0) tile_place_.release(barriers_of_tile());
       tile_place_.advance();
     }
+    if constexpr (Traits::stores_boxes) wait_for_reads_of_stores();
   }
 
  private:
@@ -68,7 +71,9 @@ class consumer {
     const int full_last = uniform(own.full_last);
 
     q_place().wait_full(barriers_of_q());
-    if (!Traits::codes_of_heads && changes_queries()) change_queries();
+    if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
+      change_queries<Traits>(args_, places_of_rows(), warpgroup_);
+    }
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -91,10 +96,14 @@ class consumer {
         kept.apply(lane_);
       }
       round_weights(lane_);
+      release_queries_before(planned);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_for_values();
-      if (!Traits::codes_of_heads && args_.clears_values) clear_missing_values(planned, tile);
+      if (!Traits::codes_of_heads && args_.clears_values) {
+        clear_missing_values<Traits>(prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
+                                     planned.work.k_len - tile * Traits::block_kv, warpgroup_);
+      }
       for (--tile; tile >= first; --tile) {
         if constexpr (Traits::classifies) {
           tile = shown_before(planned, tile + 1, first);
@@ -103,7 +112,8 @@ class consumer {
         next_tile(planned, tile, tile >= full_last || tile < full_first);
       }
     }
-    release(barriers_of_q(), q_place());
+    if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
+    if (!any_keys) release_queries_before(planned);
     if (any_keys) {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
@@ -121,7 +131,8 @@ class consumer {
         if (!any_sums) return;
       }
     }
-    epilogue<Traits>(args_, hooks_, planned, lane_, warpgroup_).write(any_sums);
+    epilogue<Traits>(args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows())
+        .write(any_sums);
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -161,10 +172,7 @@ class consumer {
 
   /// scores = Q K^T
   __device__ __forceinline__ void multiply_keys() {
-    const std::uint64_t a = prim::cuda::describe_panels(
-        prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
-            warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes,
-        16);
+    const std::uint64_t a = prim::cuda::describe_panels(places_of_rows(), 16);
     const std::uint64_t b =
         prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
 #pragma unroll
@@ -240,62 +248,6 @@ class consumer {
     for (float& score : lane_.scores) score = -score;
   }
 
-  __device__ __forceinline__ bool changes_queries() const {
-    return args_.negative_scale || (Traits::paged && args_.call.q_divisor != 1.0f);
-  }
-  /// Two elements of q, divided where that is asked for, and their signs turned.
-  __device__ __forceinline__ std::uint32_t changed_word(std::uint32_t word) const {
-    if constexpr (Traits::paged) {
-      using words = typename Traits::words;
-      const auto part = [&](std::uint32_t bits) {
-        return divided<typename Traits::element>(words::unpack(static_cast<std::uint16_t>(bits)),
-                                                 args_.call.q_divisor);
-      };
-      word = words::pack(part(word), part(word >> 16));
-    }
-    return args_.negative_scale ? word ^ 0x80008000u : word;
-  }
-  /// Changes this warpgroup's queries.
-  __device__ __forceinline__ void change_queries() {
-    const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
-    const std::uint32_t rows = prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
-                               warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
-    constexpr int chunks = rows_of_warpgroup * prim::cuda::panel_row_bytes / 16;
-#pragma unroll 1
-    for (int i = thread; i < Traits::qk_panels * chunks; i += prim::cuda::warpgroup_size) {
-      const std::uint32_t at = rows + i / chunks * Traits::q_panel_bytes + i % chunks * 16;
-      std::uint32_t four[4];
-      prim::cuda::load_shared_16(four, at);
-      for (std::uint32_t& word : four) word = changed_word(word);
-      prim::cuda::store_shared_16(at, four);
-    }
-    share_writes();
-  }
-
-  /// Values behind the end of a sequence become 0: they may be anything, and 0 times NaN is NaN.
-  /// Every warpgroup writes the zeros that it needs; those of others are the same.
-  __device__ __forceinline__ void clear_missing_values(const planned_tile<Traits>& planned,
-                                                       int tile) {
-    const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
-    const int there = planned.work.k_len - tile * Traits::block_kv;
-    if (there >= Traits::block_kv) return;
-    const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
-    const int chunks = (Traits::block_kv - there) * 8;
-#pragma unroll 1
-    for (int i = thread; i < Traits::v_panels * chunks; i += prim::cuda::warpgroup_size) {
-      prim::cuda::store_shared_16(values + i / chunks * Traits::kv_panel_bytes +
-                                      there * prim::cuda::panel_row_bytes + i % chunks * 16,
-                                  {0, 0, 0, 0});
-    }
-    share_writes();
-  }
-
-  /// What the warpgroup wrote to shared memory is there for its products.
-  __device__ __forceinline__ void share_writes() {
-    prim::cuda::show_writes_to_async_units();
-    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
-  }
-
   /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must
   /// have arrived, or a release would count for the tile before.
   __device__ __forceinline__ void pass_tiles(const planned_tile<Traits>& planned, int first,
@@ -321,6 +273,26 @@ class consumer {
   static __device__ __forceinline__ unsigned lane_index() {
     return prim::cuda::thread_index() % prim::cuda::warp_size;
   }
+  /// The queries of the warpgroup's rows, and where the rows leave from.
+  __device__ __forceinline__ std::uint32_t places_of_rows() const {
+    return prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
+           warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+  }
+  /// The place of the queries of the work tile before, which rows have left.
+  __device__ __forceinline__ void release_queries_before(const planned_tile<Traits>& planned) {
+    if constexpr (Traits::stores_boxes) {
+      if (!planned.follows) return;
+      wait_for_reads_of_stores();
+      prim::cuda::ring_place<2> other = tile_place_;
+      other.advance();
+      release(barriers_of_q(), other);
+    }
+  }
+  /// The first lane of a warp asks for stores.
+  static __device__ __forceinline__ void wait_for_reads_of_stores() {
+    if (lane_index() == 0) prim::cuda::wait_for_reads_of_stores();
+  }
+
   template <class Place>
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
     if (lane_index() == 0) place.release(barriers);
@@ -356,6 +328,7 @@ class consumer {
   }
 
   const launch_args& args_;
+  const tensor_maps& maps_;
   const hooks_type& hooks_;
   plan& shared_;
   const int warpgroup_;
@@ -389,7 +362,7 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     if (warp == 1) plan_tiles<Kernel, traits>(args, shared);
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
-    consumer<traits>(args, hooks, shared, warpgroup - 1).run();
+    consumer<traits>(args, maps, hooks, shared, warpgroup - 1).run();
   }
 }
 

@@ -118,6 +118,15 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   launched.boxed_q = prim::cuda::make_tensor_map(
       maps.q, boxes_of<stored>(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len,
                                entries, cut.heads_of_tile, cut.tokens_of_tile));
+  if constexpr (Traits::stores_boxes) {
+    // The rows of a warp are those of whole tokens, or some heads of one.
+    const int heads = std::min(cut.heads_of_tile, rows_of_warp);
+    launched.boxed_out =
+        rows_of_warp % heads == 0 && cut.heads_of_tile % heads == 0 &&
+        prim::cuda::make_tensor_map(
+            maps.out, boxes_of<stored>(args.out, args.out_strides, args.v_head_dim, args.q_heads,
+                                       args.q_len, entries, heads, rows_of_warp / heads));
+  }
   if constexpr (Traits::paged) {
     const page_table& pages = args.pages;
     const auto pool = [&](CUtensorMap& map, const void* data, const row_strides& strides,

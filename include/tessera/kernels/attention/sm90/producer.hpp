@@ -17,12 +17,6 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
-/// or of a part of a page.
-struct tensor_maps {
-  CUtensorMap q, k, v;
-};
-
 /// The word in which the blocks of a launch count tiles.
 template <class Kernel>
 __device__ __forceinline__ unsigned* counter_of(const launch_args& args) {
@@ -65,7 +59,11 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<
   int index = static_cast<int>(blockIdx.x);
   for (;; place.advance()) {
     place.wait_empty(barriers);
-    plan_tile<Traits>(args, index, shared.tile[place.stage()]);
+    plan_tile<Traits>(args, index, shared.tile[place.stage()],
+                      place.full(prim::cuda::shared_address(&shared.of_work)));
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      shared.tile[place.stage()].follows = index != static_cast<int>(blockIdx.x);
+    }
     prim::cuda::arrive(place.full(barriers));
     if (shared.tile[place.stage()].work.sequence < 0) return;
     // The places and the phases of `next_wanted` take turns alike.
@@ -91,7 +89,7 @@ class producer {
   __device__ __forceinline__ void run() {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_tile);
     for (;; tile_place_.advance()) {
-      tile_place_.wait_full(barriers);
+      tile_place_.wait_full(prim::cuda::shared_address(&shared_.of_work));
       // The tile is read from shared memory when it is needed: this warp has few registers.
       const work_tile& work = shared_.tile[tile_place_.stage()].work;
       const tile_range& tiles = shared_.tile[tile_place_.stage()].tiles[Traits::consumers];

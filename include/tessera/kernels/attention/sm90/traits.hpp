@@ -134,7 +134,14 @@ struct kernel_traits {
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
   static constexpr int stages = sm90_stages::of(config).kv;
+
+  /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
+  /// It is free for others a work tile later, as there is a second one.
+  static constexpr bool stores_boxes = !codes_of_heads && v_panels <= qk_panels && q_stages == 2;
 };
+
+/// Rows of a warp of a consumer.
+inline constexpr int rows_of_warp = 16;
 
 /// How much the rows of a work tile see of 32 tiles of keys: bit i is of the i-th.
 struct alignas(16) class_words {
@@ -157,6 +164,7 @@ struct modified_traits : Traits {
 template <class Traits>
 struct planned_tile {
   work_tile work;
+  bool follows = false;  ///< the block has had another work tile
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
   int query_offset = 0;                  ///< from a query to the key position that it stands at
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
@@ -174,6 +182,7 @@ struct shared_plan {
   alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
+  std::uint64_t of_work[2];              ///< full once the producer may bring the tile
   std::uint64_t next_wanted;             ///< the producer is about to end a tile
   float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
   bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
@@ -187,6 +196,9 @@ struct shared_plan {
     of_q.init(1, Traits::consumer_warps);
     of_k.init(1, Traits::consumer_warps);
     of_v.init(1, Traits::consumer_warps);
+    for (std::uint64_t& known : of_work) {
+      prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
+    }
     prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
   }
 };
@@ -246,6 +258,7 @@ struct launch_args {
   bool classes_by_head = false;    ///< heads do not see the same
   bool negative_scale = false;
   bool aligned_out = false;                             ///< out can be written 16 bytes at a time
+  bool boxed_out = false;                               ///< the copy unit can write a warp's rows
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
   bool clears_values = false;                           ///< sequences may end before their tensors
   /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
@@ -253,6 +266,12 @@ struct launch_args {
   int value_tiles = 0;          ///< of a head
   int counter_place = -1;
   unsigned* counter_word = nullptr;
+};
+
+/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
+/// or of a part of a page, of out with boxes of a warp's rows.
+struct tensor_maps {
+  CUtensorMap q, k, v, out;
 };
 
 /// What products are multiplied by where they become logits.

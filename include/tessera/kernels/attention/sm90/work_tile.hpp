@@ -9,6 +9,7 @@
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
@@ -157,9 +158,10 @@ __device__ __forceinline__ void leave_part(const launch_args& args, planned_tile
 
 /// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
 /// few registers, so that the tile is written first, and read again for what follows from it.
+/// `known` is the barrier of those for whom all but the keys of rows is enough.
 template <class Traits>
 __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
-                                          planned_tile<Traits>& planned) {
+                                          planned_tile<Traits>& planned, std::uint32_t known) {
   constexpr int block_kv = Traits::block_kv;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   {
@@ -180,7 +182,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     __syncwarp();
   }
   const work_tile& work = planned.work;
-  if (work.sequence < 0) return;
+  if (work.sequence < 0) {
+    if (lane == 0) prim::cuda::arrive(known);
+    return;
+  }
   const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
   if constexpr (Traits::codes_of_heads) {
     if (lane == 0) {
@@ -215,6 +220,17 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     }
     planned.tiles[lane] = range;
   }
+  __syncwarp();
+  if constexpr (Traits::shares_keys) {
+    if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
+  }
+  if constexpr (Traits::classifies) {
+    __syncwarp();
+    leave_hidden_tiles(planned);
+    __syncwarp();
+  }
+  // Copies begin before the rest is known, which consumers alone need.
+  if (lane == 0) prim::cuda::arrive(known);
 #pragma unroll 1
   for (int row = lane; row < Traits::block_q; row += prim::cuda::warp_size) {
     row_keys keys;
@@ -224,14 +240,6 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
       keys = {static_cast<int>(seen.begin), static_cast<int>(seen.end)};
     }
     planned.keys[row] = keys;
-  }
-  __syncwarp();
-  if constexpr (Traits::shares_keys) {
-    if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
-  }
-  if constexpr (Traits::classifies) {
-    __syncwarp();
-    leave_hidden_tiles(planned);
   }
 }
 

@@ -97,10 +97,12 @@ class block {
   }
 
   /// Computes the part for rows and keys that are loaded; of gradients, columns outside of the
-  /// result are not written. `each(rows, used, seen)` is called when those of a register tile of
-  /// rows are there, whose own columns `used` may be none.
-  template <block_part Part, class Each>
-  seen_pairs<Row> compute(std::int64_t key0, int count, const Each& each) const {
+  /// result are not written. `beside(row)` is called before what becomes of the scores of a row of
+  /// the block, which keeps memory idle: the place to ask for lines. `each(rows, used, seen)` is
+  /// called when those of a register tile of rows are there, whose own columns `used` may be none.
+  template <block_part Part, class Beside, class Each>
+  seen_pairs<Row> compute(std::int64_t key0, int count, const Beside& beside,
+                          const Each& each) const {
     const kernels::attention::key_tile tile = tile_of(key0, count);
     key_columns columns[most_tiles];
     seen_pairs<Row> seen;
@@ -117,6 +119,7 @@ class block {
       if (used.low >= used.high) used.low = used.high = seen.low;
       if (used.low < used.high) compute_scores<Part>(rows, used);
       for (int r = 0; r < rows.rows; ++r) {
+        beside(rows.first + r);
         if constexpr (Part == block_part::weights) {
           if (used.low < used.high) add_to_correction(rows.first + r, r, used);
         } else {
@@ -130,7 +133,8 @@ class block {
   }
   template <block_part Part>
   seen_columns compute(std::int64_t key0, int count) const {
-    return compute<Part>(key0, count, [](row_tile, const key_columns&, const seen_columns&) {});
+    return compute<Part>(
+        key0, count, [](int) {}, [](row_tile, const key_columns&, const seen_columns&) {});
   }
 
   TESSERA_INLINE panels k_rows(int count) const {

@@ -16,6 +16,7 @@
 #include <tessera/kernels/attention_backward/cpu/rows.hpp>
 #include <tessera/kernels/attention_backward/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/pack_columns.hpp>
+#include <tessera/prim/cpu/line_queue.hpp>
 
 namespace tessera::kernels::attention_backward::cpu {
 
@@ -93,8 +94,10 @@ class key_gradients {
                  const row_block<Row>& own) const {
     part_of.load_rows(own.correction, own.taint);
     own.tiles->wait(before);
+    lines_of_block lines(own, qk_columns_, v_columns_);
     const seen_pairs<Row> seen = part_of.template compute<block_part::gradients>(
-        key0, keys, [&](row_tile rows, const key_columns& used, const seen_columns& all) {
+        key0, keys, [&](int row) { lines.ask(row); },
+        [&](row_tile rows, const key_columns& used, const seen_columns& all) {
           if constexpr (shape::k_pack > 1) write_words(rows, used, all);
           if (used.low < used.high) add_to_queries(part_of, rows, used, keys, own.d_q);
         });
@@ -103,6 +106,33 @@ class key_gradients {
       add_to_keys(seen, panel, own);
     }
   }
+
+  /// What products with a block read and a tile of keys of the same head has driven out of the
+  /// cache since: d_q of a row right before its tile is multiplied, and Q^T and d_out^T, which come
+  /// behind all rows, a share with each row.
+  class lines_of_block {
+   public:
+    lines_of_block(const row_block<Row>& own, int qk_columns, int v_columns)
+        : d_q_(own.d_q), columns_(qk_columns) {
+      constexpr std::int64_t column_bytes = sizeof(float) * shape::query_word_stride;
+      queue_.clear();
+      queue_.add(own.d_out, v_columns * column_bytes);
+      queue_.add(own.q, qk_columns * column_bytes);
+      queue_.spread(shape::block_q);
+    }
+    TESSERA_INLINE void ask(int row) {
+      constexpr int line = 64 / sizeof(float);
+      queue_.step();
+      for (int c = 0; c < columns_; c += line) {
+        TESSERA_PREFETCH(d_q_ + std::int64_t{row} * columns_ + c);
+      }
+    }
+
+   private:
+    const float* d_q_;
+    int columns_;
+    prim::line_queue queue_;
+  };
 
   /// Gradients of scores of a register tile as words of A, and with its weights as words of B.
   void write_words(row_tile rows, const key_columns& used, const seen_columns& all) const {
