@@ -66,7 +66,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "75623e8d3a942317";
+  if (kind == device_kind::cpu) return "85ac88bf40735237";
   if (kind == device_kind::cuda) return "84c745b6c8f4d6b2";
   return {};
 }

@@ -49,6 +49,7 @@ inline constexpr std::array dims{
               return has_blocks(call) ? blocks_of(call.dims[2]) : call.dims[2];
             }},
     dim{.symbol = "B", .label = "batch"},
+    grouped_matmul_table::code_scale_blocks<2>(),
 };
 
 /// Matrices of groups, a matrix, and a batch of them.
@@ -56,6 +57,7 @@ inline constexpr std::array<std::string_view, 3> layouts{"grouped", "plain", "ba
 inline constexpr texts of_inputs{"M K", "M K", "B M K"};
 inline constexpr texts of_weights{"G N K", "N K", "B N K"};
 inline constexpr texts of_results{"M N", "M N", "B M N"};
+inline constexpr texts of_code_scales{"M? O?", "M? O?", "B M? O?"};
 inline constexpr texts of_sizes{"S", "-", "-"};
 inline constexpr texts of_biases{"G N", "N", "B N"};
 inline constexpr texts of_input_scales{"M P", "M P", "B M P"};
@@ -81,6 +83,7 @@ constexpr tensor_text result() {
   text.use = tensor_use::output;
   text.shares = "out_init";
   text.free = false;
+  text.types = floating_types | grouped_matmul_table::code_types;
   return text;
 }
 
@@ -96,6 +99,7 @@ inline constexpr std::array tensor_texts{
     numbers("multiplier", of_results),
     numbers("residual", of_results),
     result(),
+    grouped_matmul_table::code_scales_of("out_code_scale", of_code_scales),
 };
 inline constexpr auto shapes = declared::shapes_in<layouts.size()>(tensor_texts, dims);
 inline constexpr auto tensors = declared::tensors_in(tensor_texts, shapes, dims);
@@ -116,6 +120,10 @@ inline constexpr std::array option_forms{
     grouped_matmul_table::out_scale_at(offsetof(options, out_scale)),
 };
 
+inline constexpr std::array rules{
+    grouped_matmul_table::rule_of_code_scales<tensor("out_code_scale"), tensor("out")>(),
+};
+
 inline scaled_matmul_op op_of(const bound_call& call) noexcept {
   return static_cast<scaled_matmul_op>(call.op->place);
 }
@@ -126,7 +134,8 @@ inline int layout_of(const bound_call& call) {
 }
 inline bool hook(const bound_call& call, status& failure) {
   return !has_groups(op_of(call)) ||
-         grouped_matmul_table::has_sizes(call, call.options_as<options>().group_offset, failure);
+         grouped_matmul_table::has_sizes(call.dims[3], call.dims[4], "rhs",
+                                         call.options_as<options>().group_offset, failure);
 }
 
 inline constexpr signature form = declared::signature_of<scaled_matmul_problem>({
@@ -136,6 +145,7 @@ inline constexpr signature form = declared::signature_of<scaled_matmul_problem>(
     .layouts = layouts,
     .options = option_forms,
     .remarks = grouped_matmul_table::remarks,
+    .rules = rules,
     .layout_of = &layout_of,
     .hook = &hook,
 });
@@ -151,6 +161,7 @@ inline constexpr auto bindings = declared::bindings_in(
         matrix_at("out_init", offsetof(kernel, out_init)),
         matrix_at("multiplier", offsetof(kernel, multiplier)),
         matrix_at("residual", offsetof(kernel, residual)), matrix_at("out", offsetof(kernel, out)),
+        grouped_matmul_table::code_scales_at(offsetof(kernel, out_code_scale)),
         binding_text{"group_sizes", offsetof(kernel, group_sizes)}},
     form);
 inline constexpr auto sizes = declared::sizes_in(
@@ -173,10 +184,10 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::array operations{
     declared::operation_of("scaled_grouped_matmul", 0, form, lower,
                            "lhs! rhs! group_sizes! lhs_scale! rhs_scale! rhs_bias out_init "
-                           "multiplier residual out!"),
+                           "multiplier residual out! out_code_scale"),
     declared::operation_of("scaled_matmul", 1, form, lower,
                            "lhs! rhs! lhs_scale! rhs_scale! rhs_bias out_init multiplier residual "
-                           "out!",
+                           "out! out_code_scale",
                            "group_offset lhs_rows"),
 };
 

@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -37,9 +38,13 @@ struct result_rows {
   int quarter;
 
   __device__ __forceinline__ bool exists(int half) const { return row + 8 * half < at.rows; }
+  /// The row of the result's tensor.
+  __device__ __forceinline__ std::int64_t line(int half) const {
+    return (args.sums_rows ? 0 : at.first) + row + 8 * half;
+  }
   __device__ __forceinline__ std::int64_t offset(const grouped_matrix& of, int half,
                                                  std::int64_t column) const {
-    return of.offset(at.stored_matrix(), (args.sums_rows ? 0 : at.first) + row + 8 * half, column);
+    return of.offset(at.stored_matrix(), line(half), column);
   }
 
   /// Calls visit(i, half, column) for 16 sums, of the 32 columns from `column` on.
@@ -191,6 +196,38 @@ __device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t 
   });
 }
 
+/// The same as elements of 8 bits, divided by their scales: all columns lie in one block. Two of
+/// them are stored at once where their address allows it.
+__device__ __forceinline__ void store_codes(const result_rows& rows, std::int64_t column,
+                                            const float (&sum)[16]) {
+  const grouped_matrix& to = rows.args.to;
+  float scale[2] = {1, 1};
+  if (rows.args.scales_of_codes.data != nullptr) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!rows.exists(half)) continue;
+      scale[half] = rows.args.scales_of_codes.at(rows.at.stored_matrix(), rows.line(half),
+                                                 column / scale_block);
+    }
+  }
+  const bool in_pairs = ((reinterpret_cast<std::uintptr_t>(to.data) |
+                          static_cast<std::uintptr_t>(to.row | to.group | rows.args.columns)) &
+                         1) == 0;
+  prim::cuda::with_code_type(to.type, [&]<class Code>(Code) {
+    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+      Code* const first = static_cast<Code*>(to.data) + rows.offset(to, half, at_column);
+      const float x = sum[i] / scale[half];
+      if (!in_pairs) {
+        *first = prim::nearest<Code>(x);
+      } else if (i % 2 == 0) {
+        prim::cuda::element_vector<Code, 2> pair;
+        prim::cuda::store_pair(pair.x, x, sum[i + 1] / scale[half]);
+        *reinterpret_cast<prim::cuda::element_vector<Code, 2>*>(first) = pair;
+      }
+    });
+  });
+}
+
 /// Whether all that sums become is quick, and lies in eights.
 __device__ __forceinline__ bool finishes_quickly(const sm80::product_args& args) {
   const auto lies = [&](const grouped_matrix& of) {
@@ -249,6 +286,7 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
                          thread % 4};
   const bool in_eights =
       args.to.type == dtype_of<Element>::value && lies_in_eights(args.to, args.columns);
+  const bool in_codes = prim::cuda::is_code_type(args.to.type);
   const bool complete_already =
       !sm80::is_epilogue<Epilogue> && args.init.data == nullptr &&
       (at.matrix < 0 || (args.bias.data == nullptr && !args.finish.exists));
@@ -275,6 +313,8 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
     complete(rows, column, sum, epilogue);
     if (in_eights) {
       store_eights<Element>(rows, column, sum);
+    } else if (in_codes) {
+      store_codes(rows, column, sum);
     } else {
       store_any(rows, column, sum);
     }
