@@ -54,6 +54,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cuda_sm90_f16_128x256x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x128x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x192x128, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_f8_e5m2_128x192x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_i8_128x128x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_i8_128x192x128, 0, 0, 0, 0>
 #endif
@@ -66,8 +67,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "85ac88bf40735237";
-  if (kind == device_kind::cuda) return "84c745b6c8f4d6b2";
+  if (kind == device_kind::cpu) return "28f4a0b2f4f141bc";
+  if (kind == device_kind::cuda) return "f2c1e80b3da2c3b7";
   return {};
 }
 

@@ -344,7 +344,7 @@ void count_scaled(const bound_call& call, call_work& work) {
 /// The matrix unit keeps 14 bits of sums of 128 products of f8_e4m3, where f32 has 24.
 int rounded_sums(const void* config) {
   const auto& row = *static_cast<const grouped_matmul_config*>(config);
-  return row.type == dtype::f8_e4m3 ? 1023 : 1;
+  return row.type == dtype::f8_e4m3 || row.type == dtype::f8_e5m2 ? 1023 : 1;
 }
 
 constexpr operation_reference scaled_named(std::string_view op, bool grouped) {

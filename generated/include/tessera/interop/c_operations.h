@@ -3234,7 +3234,8 @@ static inline int32_t tessera_run_native_sparse_attention_backward(const tessera
 
 /* ---- grouped_matmul: family grouped_matmul ---- */
 
-/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; B batch. */
+/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; B batch; O scale
+ * blocks. */
 typedef struct tessera_grouped_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -3255,7 +3256,7 @@ typedef struct tessera_grouped_matmul_args {
    * batched transposed [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* out_init;
   /* written; grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched
-   * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16, type of lhs */
+   * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8, type of lhs */
   const tessera_tensor* out;
   /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
    * batched transposed [B,M,N]; f32, f16, bf16, type of lhs */
@@ -3281,6 +3282,9 @@ typedef struct tessera_grouped_matmul_args {
   /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
    * batched transposed [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* residual;
+  /* grouped [M|1,O|1], grouped transposed [M|1,O|1], plain [M|1,O|1], transposed [M|1,O|1], batched
+   * [B,M|1,O|1], batched transposed [B,M|1,O|1]; f32 */
+  const tessera_tensor* out_code_scale;
 } tessera_grouped_matmul_args;
 
 /* Bits of `given`. */
@@ -3305,7 +3309,7 @@ typedef struct tessera_grouped_matmul_options {
 } tessera_grouped_matmul_options;
 
 /* grouped_matmul: needs lhs, rhs, group_sizes, out; takes rhs_scale, rhs_bias, out_init,
- * multiplier, residual. */
+ * multiplier, residual, out_code_scale. */
 static inline int32_t tessera_grouped_matmul(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3341,8 +3345,8 @@ static inline int32_t tessera_run_grouped_matmul_backward(const tessera_plan* pl
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init, multiplier, residual; has no
- * option group_offset, lhs_rows. */
+/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init, multiplier, residual,
+ * out_code_scale; has no option group_offset, lhs_rows. */
 static inline int32_t tessera_matmul(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3381,12 +3385,13 @@ static inline int32_t tessera_run_matmul_backward(const tessera_plan* plan,
 /* ---- scaled_grouped_matmul: family grouped_matmul ---- */
 
 /* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; Q scale blocks; B
- * batch. */
+ * batch; O scale blocks. */
 typedef struct tessera_scaled_grouped_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* lhs; /* grouped [M,K], plain [M,K], batched [B,M,K]; f8_e4m3, i8 */
-  const tessera_tensor* rhs; /* grouped [G,N,K], plain [N,K], batched [B,N,K]; type of lhs */
+  const tessera_tensor* lhs; /* grouped [M,K], plain [M,K], batched [B,M,K]; f8_e4m3, f8_e5m2, i8 */
+  /* grouped [G,N,K], plain [N,K], batched [B,N,K]; f8_e4m3, f8_e5m2, type of lhs */
+  const tessera_tensor* rhs;
   const tessera_tensor* group_sizes; /* grouped [S]; i32 */
   const tessera_tensor* lhs_scale; /* grouped [M,P], plain [M,P], batched [B,M,P]; f32 */
   const tessera_tensor* rhs_scale; /* grouped [G,Q,P], plain [Q,P], batched [B,Q,P]; f32 */
@@ -3395,8 +3400,10 @@ typedef struct tessera_scaled_grouped_matmul_args {
   /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* multiplier;
   const tessera_tensor* residual; /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
-  /* written; grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
+  /* written; grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8 */
   const tessera_tensor* out;
+  /* grouped [M|1,O|1], plain [M|1,O|1], batched [B,M|1,O|1]; f32 */
+  const tessera_tensor* out_code_scale;
 } tessera_scaled_grouped_matmul_args;
 
 /* Bits of `given`. */
@@ -3421,7 +3428,7 @@ typedef struct tessera_scaled_grouped_matmul_options {
 } tessera_scaled_grouped_matmul_options;
 
 /* scaled_grouped_matmul: needs lhs, rhs, group_sizes, lhs_scale, rhs_scale, out; takes rhs_bias,
- * out_init, multiplier, residual. */
+ * out_init, multiplier, residual, out_code_scale. */
 static inline int32_t tessera_scaled_grouped_matmul(const tessera_scaled_grouped_matmul_args* args,
     const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3441,7 +3448,7 @@ static inline int32_t tessera_run_scaled_grouped_matmul(const tessera_plan* plan
 }
 
 /* scaled_matmul: needs lhs, rhs, lhs_scale, rhs_scale, out; takes rhs_bias, out_init, multiplier,
- * residual; has no option group_offset, lhs_rows. */
+ * residual, out_code_scale; has no option group_offset, lhs_rows. */
 static inline int32_t tessera_scaled_matmul(const tessera_scaled_grouped_matmul_args* args,
     const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {

@@ -3,8 +3,8 @@
 //
 // | tensor | shape of scaled_grouped_matmul | dtype |
 // |---|---|---|
-// | lhs | [M,K] | f8_e4m3, i8 |
-// | rhs | [G,N,K] | that of lhs |
+// | lhs | [M,K] | f8_e4m3, f8_e5m2, i8 |
+// | rhs | [G,N,K] | that of lhs, or the other f8 |
 // | group_sizes | [S], S >= group_offset + G | i32 |
 // | lhs_scale | scales blocks: [M,ceil(K/128)]; rows: [M,1] | f32 |
 // | rhs_scale | scales blocks: [G,ceil(N/128),ceil(K/128)]; rows: [G,N,1] | f32 |

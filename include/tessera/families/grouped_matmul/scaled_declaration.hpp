@@ -10,6 +10,7 @@
 
 #include <tessera/families/grouped_matmul/declaration.hpp>
 #include <tessera/families/grouped_matmul/scaled_args.hpp>
+#include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration_text.hpp>
 
 namespace tessera::scaled_matmul_table {
@@ -88,8 +89,8 @@ constexpr tensor_text result() {
 }
 
 inline constexpr std::array tensor_texts{
-    codes("lhs", of_inputs, dtype::f8_e4m3 | dtype::i8, {}),
-    codes("rhs", of_weights, {}, "lhs"),
+    codes("lhs", of_inputs, grouped_matmul_table::code_types, {}),
+    codes("rhs", of_weights, dtype::f8_e4m3 | dtype::f8_e5m2, "lhs"),
     tensor_text{
         .name = "group_sizes", .shapes = of_sizes, .types = dtype::i32, .contiguous_rows = true},
     scales("lhs_scale", of_input_scales),
@@ -133,6 +134,10 @@ inline int layout_of(const bound_call& call) {
   return call.tensors[tensor("lhs")].rank == 3 ? 2 : 1;
 }
 inline bool hook(const bound_call& call, status& failure) {
+  const dtype lhs = call.tensors[tensor("lhs")].type, rhs = call.tensors[tensor("rhs")].type;
+  if (lhs == dtype::i8 && rhs != dtype::i8) {
+    return checks::refuse(failure, "rhs: dtype is ", name_of(rhs), ", lhs has i8");
+  }
   return !has_groups(op_of(call)) ||
          grouped_matmul_table::has_sizes(call.dims[3], call.dims[4], "rhs",
                                          call.options_as<options>().group_offset, failure);

@@ -10,6 +10,7 @@
 
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
+#include <tessera/prim/cuda/wgmma_e5m2.hpp>
 #include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm90 {
@@ -65,7 +66,7 @@ __device__ __forceinline__ void scale_rows(const operand_scales& scales, const t
   }
 }
 
-/// A warpgroup that multiplies f8_e4m3, or i8 with scales of blocks.
+/// A warpgroup that multiplies elements of f8, or i8 with scales of blocks.
 template <class Element, class Shape, product_scales Scales, class Epilogue>
 class scaled_consumer : tile_taker<Shape> {
   using base = tile_taker<Shape>;
