@@ -45,13 +45,15 @@ struct tile_factors {
   }
 };
 
-/// Bytes of decoded weights at a time, about.
-inline constexpr std::int64_t decoded_bytes = 32 << 20;
+/// Bytes of decoded weights at a time, about: as many as a second-level cache holds, and of groups
+/// those of enough columns for a product that is long beside its beginning and its end.
+inline constexpr std::int64_t decoded_bytes = 32 << 20, decoded_bytes_of_groups = 256 << 20;
 
 /// How many of `count` lines of `bytes` are there at a time: whole tiles of a product.
-constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes) {
+constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes,
+                                      std::int64_t most_bytes = decoded_bytes) {
   constexpr std::int64_t tile = 128;
-  const std::int64_t fitting = decoded_bytes / std::max<std::int64_t>(bytes, 1) / tile * tile;
+  const std::int64_t fitting = most_bytes / std::max<std::int64_t>(bytes, 1) / tile * tile;
   return std::min(count, std::max(fitting, tile));
 }
 
@@ -252,7 +254,8 @@ class product_row {
   const packed_weights& weights_;
   std::int64_t together_ =
       lines_together(sums_columns() ? weights_.rows : weights_.columns(),
-                     args_.matrices * line_length() * std::int64_t{sizeof(multiplied)});
+                     args_.matrices * line_length() * std::int64_t{sizeof(multiplied)},
+                     args_.group_sizes != nullptr ? decoded_bytes_of_groups : decoded_bytes);
   multiplied* decoded_ = nullptr;
   std::byte* of_factors_ = nullptr;
   float* d_w_ = nullptr;
