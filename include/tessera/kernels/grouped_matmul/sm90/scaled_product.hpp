@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(Shape::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
   run_block<Shape, false, false>(launch.all, shared, [&](int warpgroup) {
-    if constexpr (dtype_of<Element>::value == dtype::i8 && Scales == product_scales::rows) {
+    if constexpr (std::is_same_v<Element, std::int8_t> && Scales == product_scales::rows) {
       whole_number_consumer<Shape, Epilogue>(launch, shared, warpgroup, epilogue).run();
     } else {
       scaled_consumer<Element, Shape, Scales, Epilogue>(launch, shared, warpgroup, epilogue).run();
