@@ -169,8 +169,8 @@ template <class Number>
 expected_tensors forward(const bound_call& call) {
   const grouped_matmul_args& args = args_of(call);
   const auto sums = all_sums<Number>(call, [](const auto& evaluation) { return evaluation.out(); });
-  return {expected_from(call, tensor("out"),
-                        scaled_for_codes(args.out, args.out_code_scale, sums))};
+  return {
+      expected_from(call, tensor("out"), scaled_for_codes(args.out, args.out_code_scale, sums))};
 }
 
 template <class Number>
@@ -361,8 +361,7 @@ constexpr std::array scaled_table{scaled_named("scaled_grouped_matmul", true),
 
 }  // namespace
 
-void fill_group_sizes(const tensor_view& sizes, std::int64_t rows,
-                      support::random_source& random) {
+void fill_group_sizes(const tensor_view& sizes, std::int64_t rows, support::random_source& random) {
   const double share = random.pick({0.5, 1.0, 1.0, 1.0, 1.5});
   const std::int64_t each = rows / std::max<std::int64_t>(sizes.extent[0], 1) + 1;
   for_each_element(sizes, [&](std::int64_t, std::int64_t offset) {

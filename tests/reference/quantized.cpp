@@ -237,9 +237,8 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
     });
   };
   const auto row_is_read = [&](std::int64_t row) {
-    return std::ranges::any_of(groups, [&](const group_rows& rows) {
-      return row >= rows.begin && row < rows.end;
-    });
+    return std::ranges::any_of(
+        groups, [&](const group_rows& rows) { return row >= rows.begin && row < rows.end; });
   };
   const auto matrix_is_read = [&](std::int64_t matrix) {
     const group_rows& rows = groups[static_cast<std::size_t>(matrix)];

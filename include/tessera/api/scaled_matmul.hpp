@@ -1,5 +1,5 @@
-// Products of elements of 8 bits (f8_e4m3, f8_e5m2 or i8) with scales, as weights and activations of
-// quantised models have them.
+// Products of elements of 8 bits (f8_e4m3, f8_e5m2 or i8) with scales, as weights and activations
+// of quantised models have them.
 //
 //   tessera::scaled_matmul_args args{.lhs = tessera::view(x, {rows, k}),
 //                                    .rhs = tessera::view(experts, {groups, n, k}),

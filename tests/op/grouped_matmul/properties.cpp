@@ -172,10 +172,9 @@ TEST(grouped_matmul, results_of_8_bits_are_the_codes_next_to_scaled_results_of_f
   grouped_call call;
   constexpr std::int64_t blocks = 2;
   const std::size_t elements = call.out.size();
-  for (const coded_result& how : {coded_result{dtype::i8, call.m, blocks},
-                                  coded_result{dtype::f8_e4m3, call.m, 1},
-                                  coded_result{dtype::f8_e5m2, 1, blocks},
-                                  coded_result{dtype::f8_e4m3, 1, 1}}) {
+  for (const coded_result& how :
+       {coded_result{dtype::i8, call.m, blocks}, coded_result{dtype::f8_e4m3, call.m, 1},
+        coded_result{dtype::f8_e5m2, 1, blocks}, coded_result{dtype::f8_e4m3, 1, 1}}) {
     support::random_source random(19);
     std::vector<float> scales;
     for (std::int64_t at = 0; at < how.rows * how.blocks; ++at) {

@@ -147,9 +147,8 @@ inline int layout_of(const bound_call& call) {
 }
 
 inline bool hook(const bound_call& call, status& failure) {
-  return !has_groups(op_of(call)) ||
-         has_sizes(call.dims[3], call.dims[4], "rhs", call.options_as<options>().group_offset,
-                   failure);
+  return !has_groups(op_of(call)) || has_sizes(call.dims[3], call.dims[4], "rhs",
+                                               call.options_as<options>().group_offset, failure);
 }
 
 /// The type of out, which is that of its view.

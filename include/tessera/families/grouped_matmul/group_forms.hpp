@@ -35,11 +35,8 @@ inline constexpr dtype_set code_types = dtype::i8 | dtype::f8_e4m3 | dtype::f8_e
 /// Scales of a result of codes: rows or one, blocks of columns (`O`) or one.
 constexpr tensor_text code_scales_of(std::string_view name,
                                      const std::array<std::string_view, max_layouts>& shapes) {
-  return {.name = name,
-          .shapes = shapes,
-          .types = dtype::f32,
-          .contiguous_rows = true,
-          .free = true};
+  return {
+      .name = name, .shapes = shapes, .types = dtype::f32, .contiguous_rows = true, .free = true};
 }
 /// Their blocks, of the columns `N`, which are dim number `columns`.
 template <int Columns>

@@ -58,8 +58,8 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
     return work;
   }
   const bool panels = config.target == backend::cuda_sm90 && demand.matrices == 0 &&
-                      demand.axis == weight_axis::col &&
-                      (demand.bits == 4 || demand.bits == 8) && demand.group_size >= 16;
+                      demand.axis == weight_axis::col && (demand.bits == 4 || demand.bits == 8) &&
+                      demand.group_size >= 16;
   if (!panels) work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
   const std::int64_t outputs = demand.columns == 0 ? 0 : std::max(demand.rows, demand.columns);
   const std::int64_t matrices = std::max<std::int64_t>(demand.matrices, 1);

@@ -21,9 +21,9 @@ struct quantized_demand {
   std::uint8_t bits = 0;
   bool has_zeros = false;  ///< as affine weights have
   std::uint16_t group_size = 0;
-  std::int64_t rows = 0;     ///< of the weights as they are stored
-  std::int64_t columns = 0;  ///< likewise
-  std::int64_t batch = 0;    ///< rows of x; packing: none
+  std::int64_t rows = 0;      ///< of the weights as they are stored
+  std::int64_t columns = 0;   ///< likewise
+  std::int64_t batch = 0;     ///< rows of x; packing: none
   std::int64_t matrices = 0;  ///< one for each group of rows of x; 0: one for all rows
   friend constexpr bool operator==(const quantized_demand&, const quantized_demand&) = default;
 };

@@ -14,9 +14,10 @@ inline constexpr std::int64_t most_matrices = 65535;
 
 /// Dims of products besides those of weights, by their numbers.
 enum product_dim_number : std::uint8_t { batch_dim = weight_dims.size(), matrices_dim, sizes_dim };
-inline constexpr auto product_dims = declared::with(
-    weight_dims, dim{.symbol = "M", .label = "batch", .most = most},
-    dim{.symbol = "E", .label = "matrices", .most = most_matrices}, dim{.symbol = "S", .label = "groups"});
+inline constexpr auto product_dims =
+    declared::with(weight_dims, dim{.symbol = "M", .label = "batch", .most = most},
+                   dim{.symbol = "E", .label = "matrices", .most = most_matrices},
+                   dim{.symbol = "S", .label = "groups"});
 
 /// The axes that have the groups, of one matrix of weights and of a matrix for each group.
 inline constexpr std::array<std::string_view, 4> product_layouts{"col", "row", "grouped col",
@@ -117,11 +118,11 @@ inline constexpr auto product_bindings = declared::bindings_in(
                    matrix_at("d_zeros", offsetof(kernel, d_zeros), "R", ""),
                    binding_text{"group_sizes", offsetof(kernel, group_sizes)}),
     product_form);
-inline constexpr auto product_sizes = declared::sizes_in(
-    declared::with(weight_sizes, size_text{"M", offsetof(kernel, batch)},
-                   size_text{"E", offsetof(kernel, matrices)},
-                   size_text{"S", offsetof(kernel, all_groups)}),
-    product_form);
+inline constexpr auto product_sizes =
+    declared::sizes_in(declared::with(weight_sizes, size_text{"M", offsetof(kernel, batch)},
+                                      size_text{"E", offsetof(kernel, matrices)},
+                                      size_text{"S", offsetof(kernel, all_groups)}),
+                       product_form);
 inline void finish_product(const bound_call& call, void* to) {
   finish_by_axis(call, to);
   kernel& filled = *static_cast<kernel*>(to);

@@ -71,11 +71,8 @@ inline constexpr std::array weight_dims{
 };
 
 constexpr tensor_text codes(tensor_use use, const texts& shapes = everywhere("R W")) {
-  return {.name = "w_q",
-          .shapes = shapes,
-          .types = dtype::u32,
-          .use = use,
-          .contiguous_rows = true};
+  return {
+      .name = "w_q", .shapes = shapes, .types = dtype::u32, .use = use, .contiguous_rows = true};
 }
 constexpr tensor_text scales(tensor_use use, const texts& shapes = everywhere("R G")) {
   return {.name = "scales",
@@ -85,11 +82,7 @@ constexpr tensor_text scales(tensor_use use, const texts& shapes = everywhere("R
           .contiguous_rows = true};
 }
 constexpr tensor_text zeros(tensor_use use, const texts& shapes = everywhere("R G")) {
-  return {.name = "zeros",
-          .shapes = shapes,
-          .like = "scales",
-          .use = use,
-          .contiguous_rows = true};
+  return {.name = "zeros", .shapes = shapes, .like = "scales", .use = use, .contiguous_rows = true};
 }
 constexpr tensor_text tensor_scale(const texts& shapes = everywhere("1")) {
   return {.name = "tensor_scale",

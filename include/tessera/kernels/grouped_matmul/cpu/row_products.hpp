@@ -142,8 +142,8 @@ class row_products {
   }
 
   /// Columns of a row as the codes next to them, divided by their scales.
-  void store_codes(std::int64_t matrix, std::int64_t row, part_of_axis columns,
-                   std::int64_t offset, float* sums) const {
+  void store_codes(std::int64_t matrix, std::int64_t row, part_of_axis columns, std::int64_t offset,
+                   float* sums) const {
     for_each_scale_block(columns, scale_block, [&](std::int64_t block, int first, int count) {
       const float scale = args_.out_code_scale.at(matrix, row, block);
       for (int at = first; at < first + count; ++at) sums[at] /= scale;

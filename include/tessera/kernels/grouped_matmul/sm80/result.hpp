@@ -33,7 +33,8 @@ inline constexpr int result_columns = 8;
 template <class Body>
 __device__ __forceinline__ void with_result_elements(const grouped_matrix& to, const Body& body) {
   if (prim::cuda::is_code_type(to.type)) {
-    prim::cuda::with_code_type(to.type, [&]<class Code>(Code) { body(static_cast<Code*>(to.data)); });
+    prim::cuda::with_code_type(to.type,
+                               [&]<class Code>(Code) { body(static_cast<Code*>(to.data)); });
   } else {
     prim::cuda::with_elements(to.data, to.type, body);
   }

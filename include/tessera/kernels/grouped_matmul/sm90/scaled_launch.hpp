@@ -37,8 +37,7 @@ struct scaled_kernels {
   template <class Rhs>
   struct of_rhs {
     static constexpr bool is_e5m2 = std::is_same_v<element, f8_e5m2>;
-    using multiplied =
-        std::conditional_t<is_e5m2, prim::cuda::float8_pair<element, Rhs>, element>;
+    using multiplied = std::conditional_t<is_e5m2, prim::cuda::float8_pair<element, Rhs>, element>;
 
     static product with_scales(product_scales scales) {
       if (scales == product_scales::blocks) {
@@ -53,8 +52,7 @@ struct scaled_kernels {
                         cuda::entry_of(of_any()), cuda::entry_of(&sm80::place_groups)};
     }
   };
-  using other_rhs =
-      std::conditional_t<std::is_same_v<element, f8_e5m2>, f8_e4m3, element>;
+  using other_rhs = std::conditional_t<std::is_same_v<element, f8_e5m2>, f8_e4m3, element>;
 
   static product with_scales(product_scales scales, dtype rhs) {
     return rhs == config.type ? of_rhs<element>::with_scales(scales)
@@ -131,8 +129,9 @@ class scaled_products {
 
   cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
     const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
-    return prim::cuda::launch_kernel(kernels_of::of_any(args.b.matrix.type), cuda::grid_of(blocks), any_threads, 0, stream, false, args,
-                                     scales_, how_, tile_rows, epilogue);
+    return prim::cuda::launch_kernel(kernels_of::of_any(args.b.matrix.type), cuda::grid_of(blocks),
+                                     any_threads, 0, stream, false, args, scales_, how_, tile_rows,
+                                     epilogue);
   }
 
   /// Whether the copy unit addresses both operands, and sums of i8 have room.

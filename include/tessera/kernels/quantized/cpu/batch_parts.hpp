@@ -45,8 +45,8 @@ class batch_parts {
     parts_ = reinterpret_cast<batch_part*>(ranges + args.matrices);
     grouped_matmul::cpu::find_row_ranges<Isa>(
         {args.group_sizes, args.matrices, args.group_offset, args.local_rows}, args.batch, ranges);
-    held_ = args.matrices > 0 ? row_range{ranges[0].begin, ranges[args.matrices - 1].end}
-                              : row_range{};
+    held_ =
+        args.matrices > 0 ? row_range{ranges[0].begin, ranges[args.matrices - 1].end} : row_range{};
     for (std::int64_t matrix = 0; matrix < args.matrices; ++matrix) add(matrix, ranges[matrix]);
   }
 

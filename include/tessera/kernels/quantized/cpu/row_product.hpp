@@ -82,7 +82,8 @@ class row_product {
       const panels decoded{scratch, rows, static_cast<int>(prim::padded<Isa>(count))};
       decode(reader, b * block, column, count, decoded);
       prim::product<prim::product_kind::add, prim::f32_words<Isa>, registers::outer_batch, block>(
-          row_of(a, b, part.first), part.rows, decoded, {0, rows}, {0, decoded.columns}, sums, block);
+          row_of(a, b, part.first), part.rows, decoded, {0, rows}, {0, decoded.columns}, sums,
+          block);
     }
     for (int i = 0; i < part.rows; ++i) {
       prim::store_row<Isa>(out_, (part.first + i) * out_.row + column, count, sums + i * block);

@@ -173,9 +173,9 @@ __global__ void __launch_bounds__(decode_threads)
              static_cast<const std::byte*>(weights.codes.data) + row * weights.codes.row * 4,
              group_row(weights.scales, row), group_row(weights.zeros, row), group_shift_of(weights),
              static_cast<int>(range.unit * unit_columns + run * run_type::columns));
-  auto* const first = reinterpret_cast<uint4*>(static_cast<Element*>(to.data) +
-                                               blockIdx.y * to.matrix + in * to.row +
-                                               run * run_type::columns);
+  auto* const first =
+      reinterpret_cast<uint4*>(static_cast<Element*>(to.data) + blockIdx.y * to.matrix +
+                               in * to.row + run * run_type::columns);
   codes.template decode<Element>(weights, values,
                                  [first](int unit, const std::uint32_t(&pairs)[4]) {
                                    first[unit] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);

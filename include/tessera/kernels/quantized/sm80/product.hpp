@@ -194,9 +194,9 @@ class product_row {
     if constexpr (Type != dtype::f32) {
       using run_type = decode_run<4>;
       constexpr std::int64_t units = run_type::units;
-      const auto address = reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
-                           static_cast<std::uintptr_t>(
-                               (weights_.codes.row | weights_.codes.matrix) * 4);
+      const auto address =
+          reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
+          static_cast<std::uintptr_t>((weights_.codes.row | weights_.codes.matrix) * 4);
       if ((weights_.bits == 4 || weights_.bits == 8) &&
           weights_.group_size >= run_type::columns / 2 && weights_.columns() <= INT32_MAX &&
           address % 16 == 0 && range.unit % units == 0 && range.units % units == 0 &&
@@ -254,7 +254,7 @@ class product_row {
   const packed_weights& weights_;
   std::int64_t together_ =
       lines_together(sums_columns() ? weights_.rows : weights_.columns(),
-                     args_.matrices * line_length() * std::int64_t{sizeof(multiplied)},
+                     args_.matrices* line_length() * std::int64_t{sizeof(multiplied)},
                      args_.group_sizes != nullptr ? decoded_bytes_of_groups : decoded_bytes);
   multiplied* decoded_ = nullptr;
   std::byte* of_factors_ = nullptr;

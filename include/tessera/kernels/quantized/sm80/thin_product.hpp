@@ -85,8 +85,8 @@ __device__ __forceinline__ void combine_if_last(const thin_args& args,
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 4
     for (int block = first; block <= last; ++block) {
-      const float4 part = __ldcg(reinterpret_cast<const float4*>(
-          sums_of_block<layout>(args, block, block == first) + at));
+      const float4 part = __ldcg(
+          reinterpret_cast<const float4*>(sums_of_block<layout>(args, block, block == first) + at));
       sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
     }
     const float of_output[together] = {sum.x, sum.y, sum.z, sum.w};
@@ -159,8 +159,7 @@ __global__ void __launch_bounds__(thin_layout<Code, Tiles>::threads,
           put_output(args, own, row, here.first + output, sum * of_tensor);
         });
       } else {
-        float* const partial =
-            sums_of_block<layout>(args, static_cast<int>(blockIdx.x), whole);
+        float* const partial = sums_of_block<layout>(args, static_cast<int>(blockIdx.x), whole);
         lane.each(totals, [&](int row, int output, float sum) {
           partial[row * layout::outputs + output] = sum * of_tensor;
         });

@@ -28,15 +28,15 @@ struct group_bytes {
   int number = 0;                   ///< bytes of a number
 };
 
-/// A launch. Units are stages, tile by tile; blocks have even shares of them. Of groups, blocks with
-/// the same y have the units of a few rows of a group.
+/// A launch. Units are stages, tile by tile; blocks have even shares of them. Of groups, blocks
+/// with the same y have the units of a few rows of a group.
 struct thin_args {
   quantized_kernel_args call;
   group_bytes scales, zeros;
   grouped_matmul::sm80::row_table table;  ///< null: one matrix, and all rows are few
-  int step = 1;    ///< units that stay together
-  int share = 0;   ///< steps of a block
-  int longer = 0;  ///< blocks that have one more
+  int step = 1;                           ///< units that stay together
+  int share = 0;                          ///< steps of a block
+  int longer = 0;                         ///< blocks that have one more
   int stages_of_tile = 0;
   int tiles = 0;             ///< of a matrix
   int group_shift = 0;       ///< log2 of the group size
