@@ -61,7 +61,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "2e96a36922dc82f5";
-  if (kind == device_kind::cuda) return "750042dcdface8a1";
+  if (kind == device_kind::cuda) return "381dcd3876e43746";
   return {};
 }
 

@@ -1,6 +1,7 @@
 // The end of a tile: sums of a warpgroup, from registers to the rows of the result.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
@@ -196,35 +197,51 @@ __device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t 
   });
 }
 
-/// The same as elements of 8 bits, divided by their scales: all columns lie in one block. Two of
-/// them are stored at once where their address allows it.
+/// Whether eight columns of a result of elements of 8 bits are 8 bytes at a multiple of 8.
+__device__ __forceinline__ bool codes_lie_in_eights(const grouped_matrix& of,
+                                                    std::int64_t columns) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(of.data) |
+                    static_cast<std::uintptr_t>(of.row | of.group | columns);
+  return bits % 8 == 0;
+}
+
+/// The same as elements of 8 bits, divided by their scales: all columns lie in one block. All lanes
+/// of a warp ask together.
 __device__ __forceinline__ void store_codes(const result_rows& rows, std::int64_t column,
                                             const float (&sum)[16]) {
   const grouped_matrix& to = rows.args.to;
   float scale[2] = {1, 1};
-  if (rows.args.scales_of_codes.data != nullptr) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (rows.args.scales_of_codes.data == nullptr || !rows.exists(half)) continue;
+    scale[half] = rows.args.scales_of_codes.at(rows.at.stored_matrix(), rows.line(half),
+                                               column / scale_block);
+  }
+  prim::cuda::with_code_type(to.type, [&]<class Code>(Code) {
+    auto* const elements = static_cast<Code*>(to.data);
+    if (!codes_lie_in_eights(to, rows.args.columns)) {
+      rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+        elements[rows.offset(to, half, at_column)] = prim::nearest<Code>(sum[i] / scale[half]);
+      });
+      return;
+    }
+    const std::int64_t first = column + rows.quarter * 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!rows.exists(half)) continue;
-      scale[half] = rows.args.scales_of_codes.at(rows.at.stored_matrix(), rows.line(half),
-                                                 column / scale_block);
-    }
-  }
-  const bool in_pairs = ((reinterpret_cast<std::uintptr_t>(to.data) |
-                          static_cast<std::uintptr_t>(to.row | to.group | rows.args.columns)) &
-                         1) == 0;
-  prim::cuda::with_code_type(to.type, [&]<class Code>(Code) {
-    rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
-      Code* const first = static_cast<Code*>(to.data) + rows.offset(to, half, at_column);
-      const float x = sum[i] / scale[half];
-      if (!in_pairs) {
-        *first = prim::nearest<Code>(x);
-      } else if (i % 2 == 0) {
-        prim::cuda::element_vector<Code, 2> pair;
-        prim::cuda::store_pair(pair.x, x, sum[i + 1] / scale[half]);
-        *reinterpret_cast<prim::cuda::element_vector<Code, 2>*>(first) = pair;
+      std::uint32_t word[4];  // a pair of codes each
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Code pair[2];
+        prim::cuda::store_pair(pair, sum[4 * i + 2 * half] / scale[half],
+                               sum[4 * i + 2 * half + 1] / scale[half]);
+        word[i] = std::uint32_t{std::bit_cast<std::uint8_t>(pair[0])} |
+                  std::uint32_t{std::bit_cast<std::uint8_t>(pair[1])} << 8;
       }
-    });
+      const uint4 pairs = neighbours_of_quad(word);
+      if (!rows.exists(half) || first >= rows.args.columns) continue;
+      *reinterpret_cast<uint2*>(elements + rows.offset(to, half, first)) =
+          make_uint2(pairs.x | pairs.y << 16, pairs.z | pairs.w << 16);
+    }
   });
 }
 

@@ -114,15 +114,10 @@ __global__ void __launch_bounds__(thin_layout<Code, Tiles>::threads,
   const int end = first_unit(args, static_cast<int>(blockIdx.x) + 1);
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
-  __shared__ thin_operands operands;
-  if (threadIdx.x < prim::cuda::warp_size) {
-    const thin_operands found = operands_of_block(args, layout::rows);
-    if (threadIdx.x == 0) operands = found;
-  }
-  __syncthreads();
-  const thin_rows_of_block& own = operands.own;
+  const thin_rows_of_block own = rows_of_block(args, layout::rows);
   if (own.rows == 0) return;
   if (own.matrix < 0) return put_zeros(args, own);
+  const thin_operands operands(args, own);
   const thin_lane<Element, Code, Period, Tiles> lane(args);
   thin_place<layout> here(args, begin), ahead = here;
   prim::cuda::pipeline<layout::stages> ring;

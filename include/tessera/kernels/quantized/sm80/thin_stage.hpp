@@ -46,39 +46,37 @@ struct thin_args {
 
 /// The rows of x that a block has, and their matrix.
 struct thin_rows_of_block {
-  std::int64_t matrix;  ///< below 0: rows of no group
-  std::int64_t first;
-  int rows;  ///< 0: there is nothing to do
+  std::int64_t matrix = 0;  ///< below 0: rows of no group
+  std::int64_t first = 0;
+  int rows = 0;
 };
 /// All lanes of a warp ask together.
 __device__ __forceinline__ thin_rows_of_block rows_of_block(const thin_args& args, int most) {
   const grouped_matmul::sm80::row_table& table = args.table;
   if (table.rows == nullptr) return {0, 0, static_cast<int>(args.call.batch)};
   const std::int64_t number = blockIdx.y;
-  if (number >= table.tiles[table.segments]) return {0, 0, 0};
+  if (number >= table.tiles[table.segments]) return {};
   const std::int64_t segment = grouped_matmul::sm80::segment_of(table, number);
-  thin_rows_of_block own{};
+  thin_rows_of_block own;
   own.matrix = segment == 0 || segment + 1 == table.segments ? -1 : segment - 1;
   own.first = table.rows[segment] + (number - table.tiles[segment]) * most;
   own.rows = static_cast<int>(min(table.rows[segment + 1] - own.first, std::int64_t{most}));
   return own;
 }
 
-/// Where a block reads and writes: in shared memory, because registers have no room for it.
+/// Where a block reads.
 struct thin_operands {
   const std::byte *codes, *x, *scales, *zeros;
-  thin_rows_of_block own;
+  int rows;  ///< of x
+
+  __device__ __forceinline__ thin_operands(const thin_args& args, const thin_rows_of_block& own)
+      : codes(static_cast<const std::byte*>(args.call.weights.codes.data) +
+              own.matrix * args.call.weights.codes.matrix * 4),
+        x(static_cast<const std::byte*>(args.call.x.data) + own.first * args.call.x.row * 2),
+        scales(args.scales.data + own.matrix * args.scales.matrix),
+        zeros(args.zeros.data + own.matrix * args.zeros.matrix),
+        rows(own.rows) {}
 };
-/// All lanes of a warp ask together.
-__device__ __forceinline__ thin_operands operands_of_block(const thin_args& args, int most) {
-  const thin_rows_of_block own = rows_of_block(args, most);
-  const quantized_kernel_args& call = args.call;
-  return {static_cast<const std::byte*>(call.weights.codes.data) +
-              own.matrix * call.weights.codes.matrix * 4,
-          static_cast<const std::byte*>(call.x.data) + own.first * call.x.row * 2,
-          args.scales.data + own.matrix * args.scales.matrix,
-          args.zeros.data + own.matrix * args.zeros.matrix, own};
-}
 
 /// Sizes for 8 or 16 rows of x. Many rows want many outputs to a block, which read x once; few want
 /// long lines, which cost fewer instructions.
@@ -219,7 +217,7 @@ __device__ __forceinline__ void copy_stage(const thin_args& args, const thin_ope
     const auto part = static_cast<std::uint32_t>(at % chunks);
     prim::cuda::copy_async_16_or_zeros(
         to + Layout::code_bytes + x_offset<Layout>(row, part), x + (row * x_row + part * 16),
-        row < static_cast<std::uint32_t>(from.own.rows) && static_cast<int>(part) * 8 < columns);
+        row < static_cast<std::uint32_t>(from.rows) && static_cast<int>(part) * 8 < columns);
   }
 
   const std::uint32_t numbers = to + Layout::scales_at;
