@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 74> all{{
+  static constexpr std::array<operation_name, 76> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -65,6 +65,8 @@ std::span<const operation_name> operation_names() noexcept {
       {1002, "prepack_quantized_weights", "quantized"},
       {1003, "quantized_matmul", "quantized"},
       {1004, "quantized_matmul_backward", "quantized"},
+      {1005, "quantized_grouped_matmul", "quantized"},
+      {1006, "quantized_grouped_matmul_backward", "quantized"},
       {900, "blocksparse_attention", "sparse_attention"},
       {901, "blocksparse_attention_backward", "sparse_attention"},
       {902, "native_sparse_attention", "sparse_attention"},

@@ -80,7 +80,16 @@ INSTANTIATE_TEST_SUITE_P(
         "quantized_matmul x=[1540,256]bf16 out=[1540,136]bf16 w_q=[136,32]u32 scales=[136,4]bf16 "
         "mode=nf4",
         "quantized_matmul_backward x=[40,256]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
-        "zeros=[150,4] d_out=[40,150]bf16"));
+        "zeros=[150,4] d_out=[40,150]bf16",
+        // Weights of groups: few rows of each, whose tiles blocks share, and many.
+        "quantized_grouped_matmul x=[24,2048]bf16 out=[24,264]bf16 w_q=[5,264,256]u32 "
+        "scales=[5,264,32]bf16 zeros=[5,264,32] group_sizes=[6]i32 group_offset=1",
+        "quantized_grouped_matmul x=[40,1024]f16 out=[40,130]f32 w_q=[2,130,128]u32 "
+        "scales=[2,130,64]u8 tensor_scale=[2]f32 group_sizes=[2]i32 mode=nvfp4",
+        "quantized_grouped_matmul x=[400,256]bf16 out=[400,264]bf16 w_q=[3,264,32]u32 "
+        "scales=[3,264,8]u8 group_sizes=[3]i32 mode=mxfp4 x_rows=local",
+        "quantized_grouped_matmul_backward x=[90,256]bf16 w_q=[3,150,32]u32 "
+        "scales=[3,150,4]bf16 zeros=[3,150,4] group_sizes=[3]i32 d_out=[90,150]bf16"));
 
 INSTANTIATE_TEST_SUITE_P(
     losses, weights,

@@ -142,7 +142,10 @@ class seen_elements {
 inline float rounded_to(dtype type, float value) noexcept {
   if (type == dtype::f16) return static_cast<float>(f16(value));
   if (type == dtype::bf16) return static_cast<float>(bf16(value));
-  if (type == dtype::f8_e4m3) {
+  if (type == dtype::i8) {
+    return value == value ? std::clamp(std::nearbyint(value), -128.0f, 127.0f) : 0.0f;
+  }
+  if (type == dtype::f8_e4m3 || type == dtype::f8_e5m2) {
     return static_cast<float>(value_of_code(type, nearest_code(type, static_cast<double>(value))));
   }
   return value;

@@ -48,6 +48,35 @@ expected_tensor expected_from(const bound_call& call, std::size_t index,
   return expected;
 }
 
+/// The sums of a result as its codes mean them: divided by their scales, and no further away than
+/// the last code.
+template <class Number>
+std::vector<summed<Number>> scaled_for_codes(const tensor_view& out, const tensor_view& scales,
+                                             std::vector<summed<Number>> sums) {
+  if (size_of(out.type) != 1) return sums;
+  const auto last = static_cast<std::size_t>(out.rank - 1);
+  const Number most = out.type == dtype::i8        ? Number{127}
+                      : out.type == dtype::f8_e5m2 ? Number{57344}
+                                                   : Number{448};
+  for (std::size_t flat = 0; flat < sums.size(); ++flat) {
+    summed<Number>& sum = sums[flat];
+    if (scales.present()) {
+      const auto place = static_cast<std::int64_t>(flat);
+      const std::int64_t line = place / out.extent[last];
+      const std::int64_t row = line % out.extent[last - 1], block = place % out.extent[last] / 128;
+      const auto scale = static_cast<Number>(
+          read(scales, (scales.rank == 3 ? line / out.extent[last - 1] * scales.stride[0] : 0) +
+                           (scales.extent[last - 1] == 1 ? 0 : row * scales.stride[last - 1]) +
+                           (scales.extent[last] == 1 ? 0 : block)));
+      sum = sum.times(Number{1} / scale);
+    }
+    const Number least = out.type == dtype::i8 ? Number{-128} : -most;
+    if (std::isnan(sum.value) && out.type == dtype::i8) sum.value = 0;
+    if (!std::isnan(sum.value)) sum.value = std::clamp(sum.value, least, most);
+  }
+  return sums;
+}
+
 /// A call of products of elements of 8 bits, but for their scales.
 grouped_matmul_args unscaled(const scaled_matmul_args& args) {
   return {.lhs = args.lhs,
@@ -138,8 +167,10 @@ std::vector<summed<Number>> all_sums(const bound_call& call, const Sums& sums_of
 
 template <class Number>
 expected_tensors forward(const bound_call& call) {
+  const grouped_matmul_args& args = args_of(call);
   const auto sums = all_sums<Number>(call, [](const auto& evaluation) { return evaluation.out(); });
-  return {expected_from(call, tensor("out"), sums)};
+  return {
+      expected_from(call, tensor("out"), scaled_for_codes(args.out, args.out_code_scale, sums))};
 }
 
 template <class Number>
@@ -200,18 +231,20 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   mark_read(call, group_rows_of(args_of(call), call.options_as<grouped_matmul_options>()), seen);
 }
 
-/// Sizes of which some are 0; together as many rows as there are, fewer or more.
-bool fill(const bound_call& call, std::size_t index, support::random_source& random) {
-  if (index != static_cast<std::size_t>(tensor("group_sizes"))) return false;
-  const tensor_view& sizes = call.tensors[index];
-  const std::int64_t rows = call.tensors[tensor("lhs")].extent[0];
-  const double share = random.pick({0.5, 1.0, 1.0, 1.0, 1.5});
-  const std::int64_t each = rows / std::max<std::int64_t>(sizes.extent[0], 1) + 1;
-  for_each_element(sizes, [&](std::int64_t, std::int64_t offset) {
-    const double size = share * static_cast<double>(random.below(2 * each + 1));
-    const double number = random.chance(0.2) ? 0 : random.chance(0.03) ? INT32_MAX : size;
-    store(sizes, offset, random.chance(0.02) ? -3 : number);
+/// Scales of a result of codes that sums of a few hundred terms fill.
+void fill_code_scales(const tensor_view& scales, support::random_source& random) {
+  for_each_element(scales, [&](std::int64_t, std::int64_t offset) {
+    store(scales, offset, random.pick({0.03, 0.1, 0.25, 1.0, 7.0}));
   });
+}
+
+bool fill(const bound_call& call, std::size_t index, support::random_source& random) {
+  if (index == static_cast<std::size_t>(tensor("out_code_scale"))) {
+    fill_code_scales(call.tensors[index], random);
+    return true;
+  }
+  if (index != static_cast<std::size_t>(tensor("group_sizes"))) return false;
+  fill_group_sizes(call.tensors[index], call.tensors[tensor("lhs")].extent[0], random);
   return true;
 }
 
@@ -241,6 +274,7 @@ void count(const bound_call& call, call_work& work) {
 /// their own operands. Scales share theirs.
 std::span<const std::string_view> independent(const bound_call& call) {
   static constexpr std::array<std::string_view, 1> of_results{"N"}, of_gradients{"K"};
+  if (call.has(static_cast<std::size_t>(tensor("out_code_scale")))) return {};
   if (!is_backward(grouped_matmul_table::op_of(call))) return of_results;
   if (call.has(static_cast<std::size_t>(tensor("rhs_scale")))) return {};
   return of_gradients;
@@ -250,7 +284,7 @@ constexpr operation_reference reference_named(std::string_view op, bool is_backw
   return {.op = op,
           .exact = is_backward ? &backward<double> : &forward<double>,
           .as_stored = is_backward ? &backward<float> : &forward<float>,
-          .fill = grouped ? &fill : nullptr,
+          .fill = &fill,
           .mark_seen = grouped ? &mark_seen : nullptr,
           .independent = &independent,
           .count = &count};
@@ -273,12 +307,17 @@ expected_tensors scaled_forward(const bound_call& call) {
   const auto sums = all_sums<Number>(unscaled(args), unscaled(options),
                                      {args.lhs_scale, args.rhs_scale, options.scales},
                                      [](const auto& evaluation) { return evaluation.out(); });
-  return {expected_from(call, scaled_matmul_table::tensor("out"), sums)};
+  return {expected_from(call, scaled_matmul_table::tensor("out"),
+                        scaled_for_codes(args.out, args.out_code_scale, sums))};
 }
 
 /// Numbers of mean 0, and scales near 1.
 bool fill_scaled(const bound_call& call, std::size_t index, support::random_source& random) {
   const tensor_view& view = call.tensors[index];
+  if (call.form().tensors[index].name == "out_code_scale") {
+    fill_code_scales(view, random);
+    return true;
+  }
   if (view.type == dtype::i32) return fill(call, index, random);
   const bool is_scale = call.form().tensors[index].name.ends_with("_scale");
   if (size_of(view.type) != 1 && !is_scale) return false;
@@ -305,7 +344,7 @@ void count_scaled(const bound_call& call, call_work& work) {
 /// The matrix unit keeps 14 bits of sums of 128 products of f8_e4m3, where f32 has 24.
 int rounded_sums(const void* config) {
   const auto& row = *static_cast<const grouped_matmul_config*>(config);
-  return row.type == dtype::f8_e4m3 ? 1023 : 1;
+  return row.type == dtype::f8_e4m3 || row.type == dtype::f8_e5m2 ? 1023 : 1;
 }
 
 constexpr operation_reference scaled_named(std::string_view op, bool grouped) {
@@ -321,6 +360,16 @@ constexpr std::array scaled_table{scaled_named("scaled_grouped_matmul", true),
                                   scaled_named("scaled_matmul", false)};
 
 }  // namespace
+
+void fill_group_sizes(const tensor_view& sizes, std::int64_t rows, support::random_source& random) {
+  const double share = random.pick({0.5, 1.0, 1.0, 1.0, 1.5});
+  const std::int64_t each = rows / std::max<std::int64_t>(sizes.extent[0], 1) + 1;
+  for_each_element(sizes, [&](std::int64_t, std::int64_t offset) {
+    const double size = share * static_cast<double>(random.below(2 * each + 1));
+    const double number = random.chance(0.2) ? 0 : random.chance(0.03) ? INT32_MAX : size;
+    store(sizes, offset, random.chance(0.02) ? -3 : number);
+  });
+}
 
 std::span<const operation_reference> scaled_matmul_references() noexcept {
   return scaled_table;

@@ -11,6 +11,7 @@
 #include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
 
+#include "../support/random.hpp"
 #include "elements.hpp"
 
 namespace tessera::reference {
@@ -75,6 +76,9 @@ struct group_rows {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
+
+/// Sizes of groups of which some are 0; together as many rows as there are, fewer or more.
+void fill_group_sizes(const tensor_view& sizes, std::int64_t rows, support::random_source& random);
 
 inline std::vector<group_rows> group_rows_of(const grouped_matmul_args& args,
                                              const grouped_matmul_options& options) {

@@ -12,6 +12,7 @@
 #include <tessera/families/quantized/declaration.hpp>
 
 #include "../support/random.hpp"
+#include "grouped_matmul.hpp"
 #include "operations.hpp"
 #include "quantize.hpp"
 #include "quantized_matmul.hpp"
@@ -117,27 +118,24 @@ expected_tensor as_expected(std::size_t tensor, sum_rows sums) {
   return {.tensor = tensor, .values = std::move(sums.values), .sizes = std::move(sums.sizes)};
 }
 
+const quantized_matmul_args& product_of(const bound_call& call) {
+  return *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
+}
+
 template <class Number>
 expected_tensors multiplied(const bound_call& call) {
-  const auto& args = *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
-  const auto& wanted = call.options_as<options>();
-  const quantized_product<Number> product(args, wanted);
-  expected_tensors all;
-  all.push_back(as_expected(5, wanted.axis == weight_axis::col
-                                   ? product.over_columns(args.x, args.out.type)
-                                   : product.over_rows(args.x, args.out.type)));
-  return all;
+  const quantized_matmul_args& args = product_of(call);
+  return {as_expected(
+      5, quantized_product<Number>(args, call.options_as<options>()).out(args.x, args.out.type))};
 }
 
 template <class Number>
 expected_tensors multiplied_back(const bound_call& call) {
-  const auto& args = *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
+  const quantized_matmul_args& args = product_of(call);
   const auto& wanted = call.options_as<options>();
   const quantized_product<Number> product(args, wanted);
   const bool by_inputs = wanted.axis == weight_axis::col;
-  expected_tensors all;
-  all.push_back(as_expected(7, by_inputs ? product.over_rows(args.d_out, args.d_x.type)
-                                         : product.over_columns(args.d_out, args.d_x.type)));
+  expected_tensors all{as_expected(7, product.d_x(args.d_out, args.d_x.type))};
   if (!args.d_scales.present() && !args.d_zeros.present()) return all;
   auto [scales, zeros] = product.of_scales(by_inputs ? args.d_out : args.x,
                                            by_inputs ? args.x : args.d_out, args.scales.type);
@@ -146,12 +144,121 @@ expected_tensors multiplied_back(const bound_call& call) {
   return all;
 }
 
+// Products of groups.
+
+/// The same call as one of groups of floats, as far as rows and groups go.
+std::vector<group_rows> rows_of_groups(const bound_call& call) {
+  const quantized_matmul_args& args = product_of(call);
+  const auto& wanted = call.options_as<options>();
+  return group_rows_of({.lhs = args.x, .rhs = args.w_q, .group_sizes = args.group_sizes},
+                       {.group_offset = wanted.group_offset, .lhs_rows = wanted.x_rows});
+}
+
+/// One entry of the first axis, which goes.
+tensor_view entry_of(const tensor_view& all, std::int64_t entry) {
+  if (!all.present()) return all;
+  tensor_view one = all;
+  one.data = static_cast<std::byte*>(all.data) +
+             entry * all.stride[0] * static_cast<std::int64_t>(size_of(all.type));
+  one.rank = all.rank - 1;
+  for (std::size_t axis = 0; axis + 1 < max_rank; ++axis) {
+    one.extent[axis] = all.extent[axis + 1];
+    one.stride[axis] = all.stride[axis + 1];
+  }
+  return one;
+}
+/// Rows [begin, end).
+tensor_view rows_of(const tensor_view& all, const group_rows& rows) {
+  tensor_view part = all;
+  part.data = static_cast<std::byte*>(all.data) +
+              rows.begin * all.stride[0] * static_cast<std::int64_t>(size_of(all.type));
+  part.extent[0] = rows.end - rows.begin;
+  return part;
+}
+/// What a call has of one matrix of weights.
+quantized_matmul_args matrix_of(const quantized_matmul_args& all, std::int64_t matrix) {
+  quantized_matmul_args one = all;
+  one.w_q = entry_of(all.w_q, matrix);
+  one.scales = entry_of(all.scales, matrix);
+  one.zeros = entry_of(all.zeros, matrix);
+  if (all.tensor_scale.present()) {
+    one.tensor_scale = rows_of(all.tensor_scale, {matrix, matrix + 1});
+  }
+  return one;
+}
+
+/// The products of all groups in rows of a result, which are 0 where there is no group.
+template <class Product>
+expected_tensors grouped(const bound_call& call, std::size_t tensor, const Product& product_with) {
+  const tensor_view& result = call.tensors[tensor];
+  const auto columns = static_cast<std::size_t>(result.extent[1]);
+  expected_tensor all{.tensor = tensor,
+                      .values = std::vector<double>(static_cast<std::size_t>(result.elements())),
+                      .sizes = std::vector<double>(static_cast<std::size_t>(result.extent[0]))};
+  const std::vector<group_rows> groups = rows_of_groups(call);
+  for (std::size_t matrix = 0; matrix < groups.size(); ++matrix) {
+    if (groups[matrix].begin >= groups[matrix].end) continue;
+    const sum_rows sums = product_with(static_cast<std::int64_t>(matrix), groups[matrix]);
+    const auto first = static_cast<std::size_t>(groups[matrix].begin);
+    std::ranges::copy(sums.values,
+                      all.values.begin() + static_cast<std::ptrdiff_t>(first * columns));
+    std::ranges::copy(sums.sizes, all.sizes.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+  return {all};
+}
+
+template <class Number>
+expected_tensors multiplied_by_groups(const bound_call& call) {
+  const quantized_matmul_args& args = product_of(call);
+  return grouped(call, 5, [&](std::int64_t matrix, const group_rows& rows) {
+    return quantized_product<Number>(matrix_of(args, matrix), call.options_as<options>())
+        .out(rows_of(args.x, rows), args.out.type);
+  });
+}
+template <class Number>
+expected_tensors multiplied_back_by_groups(const bound_call& call) {
+  const quantized_matmul_args& args = product_of(call);
+  return grouped(call, 7, [&](std::int64_t matrix, const group_rows& rows) {
+    return quantized_product<Number>(matrix_of(args, matrix), call.options_as<options>())
+        .d_x(rows_of(args.d_out, rows), args.d_x.type);
+  });
+}
+
+/// Rows of some local group, and matrices of groups that have rows.
+void mark_seen(const bound_call& call, seen_tensors seen) {
+  const std::vector<group_rows> groups = rows_of_groups(call);
+  const auto mark = [&](std::size_t input, const auto& is_read) {
+    const tensor_view& view = call.tensors[input];
+    if (!call.has(input)) return;
+    seen[input] = seen_elements(view);
+    const std::int64_t inside = view.elements() / std::max<std::int64_t>(view.extent[0], 1);
+    for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
+      if (is_read(flat / inside)) seen[input].mark(offset);
+    });
+  };
+  const auto row_is_read = [&](std::int64_t row) {
+    return std::ranges::any_of(
+        groups, [&](const group_rows& rows) { return row >= rows.begin && row < rows.end; });
+  };
+  const auto matrix_is_read = [&](std::int64_t matrix) {
+    const group_rows& rows = groups[static_cast<std::size_t>(matrix)];
+    return rows.begin < rows.end;
+  };
+  const bool backward = call.has(7);
+  if (!backward) mark(0, row_is_read);
+  if (backward) mark(6, row_is_read);
+  for (std::size_t input = 1; input <= 3; ++input) mark(input, matrix_is_read);
+}
+
 /// A multiplication and an addition for each weight and row of the batch.
 void count_product(const bound_call& call, call_work& work) {
-  const auto& args = *reinterpret_cast<const quantized_matmul_args*>(call.tensors);
+  const quantized_matmul_args& args = product_of(call);
+  const double matrices =
+      args.group_sizes.present() ? static_cast<double>(args.scales.extent[0]) : 1;
   const double weights =
       static_cast<double>(args.scales.elements() * group_size_of(call.options_as<options>()));
-  work.flops = 2 * weights * static_cast<double>(args.x.extent[0]);
+  if (matrices == 0) return;
+  work.flops = 2 * weights / matrices * static_cast<double>(args.x.extent[0]);
 }
 
 // Values that mean something.
@@ -208,6 +315,7 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
   if (name == "w") return fill_weights(view, random), true;
   if (name == "w_q") return fill_with([&] { return drawn_words(wanted, random); });
   if (name == "scales") return fill_with([&] { return drawn_scale(wanted, random); });
+  if (name == "group_sizes") return fill_group_sizes(view, call.tensors[0].extent[0], random), true;
   return false;
 }
 
@@ -245,6 +353,20 @@ constexpr std::array table{
                         .exact = &multiplied_back<double>,
                         .as_stored = &multiplied_back<float>,
                         .fill = &fill,
+                        .ordinary = &ordinary,
+                        .count = &count_product},
+    operation_reference{.op = "quantized_grouped_matmul",
+                        .exact = &multiplied_by_groups<double>,
+                        .as_stored = &multiplied_by_groups<float>,
+                        .fill = &fill,
+                        .mark_seen = &mark_seen,
+                        .ordinary = &ordinary,
+                        .count = &count_product},
+    operation_reference{.op = "quantized_grouped_matmul_backward",
+                        .exact = &multiplied_back_by_groups<double>,
+                        .as_stored = &multiplied_back_by_groups<float>,
+                        .fill = &fill,
+                        .mark_seen = &mark_seen,
                         .ordinary = &ordinary,
                         .count = &count_product},
 };

@@ -25,6 +25,10 @@
 //   d_out[r] d_rhs_scale[g,p] = sum over the k of block p of (lhs_g^T d_out_g)[k] rhs[g,k]
 //   d_out_init = d_out
 //
+// Results of forward operations may have 8 bits (i8, f8_e4m3, f8_e5m2): each is then the code next
+// to out / out_code_scale, of its row, of 128 columns of it, or of all. So the operand of a scaled
+// product (api/scaled_matmul.hpp) comes straight from the product before it.
+//
 // `matmul` is the same with one matrix for all rows, or in a batch with rows and a matrix for each
 // entry.
 //

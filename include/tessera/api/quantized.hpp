@@ -20,6 +20,11 @@
 // for any number of threads. Where the groups lie along K (`axis` col) a call reads packed rows
 // one by one, which is the better choice for few rows of x.
 //
+// `quantized_grouped_matmul` multiplies each row of x with the weights of its group, as the experts
+// of a mixture have them: E matrices in w_q, scales and zeros, and rows of x group by group as
+// grouped_matmul has them (api/grouped_matmul.hpp), with `group_offset` and `x_rows`. Rows of no
+// group are 0. Weights of groups without rows are not read.
+//
 // What quantize makes is the same bits everywhere: scales are those of the standards, exponents of
 // mx are rounded down, elements of E2M1 and E4M3 to the nearest, ties to even, and saturate;
 // affine codes are rounded likewise, nf4 takes the nearest entry. Infinity counts as the largest
@@ -64,6 +69,15 @@ status quantized_matmul(const quantized_matmul_args& args, const quantized_optio
 status quantized_matmul_backward(const quantized_matmul_args& args,
                                  const quantized_options& options = {},
                                  const context& context = {});
+
+/// Rows of x times the packed weights of their group, which group_sizes says, to out.
+status quantized_grouped_matmul(const quantized_matmul_args& args,
+                                const quantized_options& options = {}, const context& context = {});
+
+/// The gradient of quantized_grouped_matmul from d_out: d_x, 0 in rows of no group.
+status quantized_grouped_matmul_backward(const quantized_matmul_args& args,
+                                         const quantized_options& options = {},
+                                         const context& context = {});
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using weight_plan = basic_plan<weight_problem>;

@@ -1,5 +1,5 @@
-// Products of elements of 8 bits (f8_e4m3 or i8) with scales, as weights and activations of
-// quantised models have them.
+// Products of elements of 8 bits (f8_e4m3, f8_e5m2 or i8) with scales, as weights and activations
+// of quantised models have them.
 //
 //   tessera::scaled_matmul_args args{.lhs = tessera::view(x, {rows, k}),
 //                                    .rhs = tessera::view(experts, {groups, n, k}),
@@ -15,9 +15,14 @@
 // blocks, 128 elements of a row of lhs and 128 x 128 of rhs (the last block of an axis may be
 // shorter), or with `scales` rows one for each row of lhs and of rhs.
 //
-// Sums are float. Matrix units keep 14 bits of sums of f8_e4m3: those of 128 elements are scaled
-// and added in float. On GPUs sums of i8 are whole numbers, of up to 131,071 elements. Rows for
-// GPUs are of compute capability 9.0, and those of i8 have scales of rows. There are no gradients.
+// rhs may be of the other type of f8, as gradients of f8_e5m2 meet weights of f8_e4m3. out may have
+// 8 bits, too: see api/grouped_matmul.hpp.
+//
+// Sums are float. Matrix units keep 14 bits of sums of f8: those of 128 elements are scaled and
+// added in float. On GPUs sums of i8 are whole numbers, of up to 131,071 elements with scales of
+// rows. Rows for GPUs are of compute capability 9.0; none multiplies f8_e4m3 by an rhs of f8_e5m2.
+// There are no gradients: elements of 8 bits have none. That of what they stand for is a product
+// with d_out, by matmul or as another one of these.
 #pragma once
 
 #include <tessera/api/context.hpp>

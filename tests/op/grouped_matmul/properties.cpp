@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/grouped_matmul.hpp>
+#include <tessera/prim/common/element_cast.hpp>
 #include <tessera/scaled_matmul.hpp>
 
 #include "tests/support/random.hpp"
@@ -151,6 +152,50 @@ TEST(scaled_grouped_matmul, sums_of_bytes_are_whole_numbers) {
         ASSERT_EQ(out[static_cast<std::size_t>(row * n + column)], static_cast<float>(sum))
             << row << ", " << column;
       }
+    }
+  }
+}
+
+/// A result of 8 bits: which type, and how many scales its rows and columns have.
+struct coded_result {
+  dtype type;
+  std::int64_t rows, blocks;
+};
+
+/// The code next to a number.
+std::uint8_t code_of(dtype type, float x) {
+  if (type == dtype::i8) return static_cast<std::uint8_t>(prim::nearest<std::int8_t>(x));
+  return type == dtype::f8_e5m2 ? prim::nearest<f8_e5m2>(x).bits : prim::nearest<f8_e4m3>(x).bits;
+}
+
+TEST(grouped_matmul, results_of_8_bits_are_the_codes_next_to_scaled_results_of_floats) {
+  grouped_call call;
+  constexpr std::int64_t blocks = 2;
+  const std::size_t elements = call.out.size();
+  for (const coded_result& how :
+       {coded_result{dtype::i8, call.m, blocks}, coded_result{dtype::f8_e4m3, call.m, 1},
+        coded_result{dtype::f8_e5m2, 1, blocks}, coded_result{dtype::f8_e4m3, 1, 1}}) {
+    support::random_source random(19);
+    std::vector<float> scales;
+    for (std::int64_t at = 0; at < how.rows * how.blocks; ++at) {
+      scales.push_back(random.pick({0.125f, 0.3f, 1.0f, 5.0f}));
+    }
+    std::vector<std::uint8_t> codes(elements, 0x55);
+    grouped_matmul_args args = call.args();
+    args.residual = view(call.d_out.data(), {call.m, call.n});
+    const grouped_matmul_options options{.activation = product_activation::silu};
+    ASSERT_TRUE(grouped_matmul(args, options));
+    args.out = view(codes.data(), {call.m, call.n});
+    args.out.type = how.type;
+    args.out_code_scale = view(scales.data(), {how.rows, how.blocks});
+    const status done = grouped_matmul(args, options);
+    ASSERT_TRUE(done) << done.message();
+    for (std::size_t at = 0; at < elements; ++at) {
+      const auto place = static_cast<std::int64_t>(at);
+      const std::int64_t row = how.rows == 1 ? 0 : place / call.n;
+      const std::int64_t block = how.blocks == 1 ? 0 : place % call.n / 128;
+      const float scale = scales[static_cast<std::size_t>(row * how.blocks + block)];
+      ASSERT_EQ(codes[at], code_of(how.type, call.out[at] / scale)) << at;
     }
   }
 }

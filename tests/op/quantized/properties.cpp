@@ -152,6 +152,58 @@ TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
   }
 }
 
+/// Products of groups: five matrices of weights of which x has rows of some.
+TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weights) {
+  constexpr std::int64_t rows = 310, out = 48, in = 96, matrices = 3;
+  constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
+  // Rows of a group that has no weights here, a long group, none, and more than there are.
+  const std::vector<std::int32_t> sizes{7, 300, -5, most};
+  for (const quantized_options& format : formats) {
+    quantized_options options = format;
+    std::vector<float> x(rows * in), y(rows * out, 9.0f), alone(rows * out);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
+    product_call first(1, options);
+    const std::size_t words = first.words.size(), numbers = first.scales.size();
+    std::vector<std::uint32_t> codes(matrices * words);
+    std::vector<std::uint8_t> scales(matrices * numbers, 0x38);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = (static_cast<std::uint32_t>(i) * 2654435761u) & 0x6f6f6f6fu;
+    }
+    const auto of_all = [&](tensor_view one, void* data) {
+      tensor_view all = one;
+      all.data = data;
+      all.rank = 3;
+      for (std::size_t axis = 2; axis > 0; --axis) all.extent[axis] = one.extent[axis - 1];
+      all.extent[0] = matrices;
+      all.stride[0] = one.extent[0] * one.extent[1];
+      all.stride[1] = one.extent[1];
+      all.stride[2] = 1;
+      return all;
+    };
+    const quantized_matmul_args args{
+        .x = view(x.data(), {rows, in}),
+        .w_q = of_all(first.codes(), codes.data()),
+        .scales = of_all(first.exponents(), scales.data()),
+        .out = view(y.data(), {rows, out}),
+        .group_sizes = view(sizes.data(), {static_cast<std::int64_t>(sizes.size())})};
+    options.group_offset = 1;
+    const status done = quantized_grouped_matmul(args, options);
+    ASSERT_TRUE(done) << done.message();
+    options.group_offset = 0;
+    for (const auto& [matrix, begin, end] :
+         {std::array<std::int64_t, 3>{0, 7, 307}, std::array<std::int64_t, 3>{2, 307, rows}}) {
+      quantized_matmul_args one{.x = view(x.data() + begin * in, {end - begin, in}),
+                                .w_q = first.codes(),
+                                .scales = first.exponents(),
+                                .out = view(alone.data() + begin * out, {end - begin, out})};
+      one.w_q.data = codes.data() + static_cast<std::size_t>(matrix) * words;
+      one.scales.data = scales.data() + static_cast<std::size_t>(matrix) * numbers;
+      ASSERT_TRUE(quantized_matmul(one, options));
+    }
+    EXPECT_EQ(y, alone);  // the first seven rows are 0
+  }
+}
+
 TEST(quantize, keeps_nan_where_codes_have_it_and_bounds_infinity) {
   constexpr float infinite = std::numeric_limits<float>::infinity();
   const float nan = std::nanf("");

@@ -118,6 +118,10 @@ constexpr std::string_view plain_problems[] = {
     "quantized_matmul x=[2,128]f32 out=[2,48]f32 w_q=[48,16]u32 scales=[48,2]f32 zeros=[48,2]f32",
     "quantized_matmul_backward x=[2,128]f32 d_out=[2,48]f32 w_q=[48,16]u32 scales=[48,2]f32 "
     "zeros=[48,2]f32",
+    "quantized_grouped_matmul x=[2,128]f32 out=[2,48]f32 w_q=[3,48,16]u32 scales=[3,48,2]f32 "
+    "zeros=[3,48,2]f32 group_sizes=[3]i32",
+    "quantized_grouped_matmul_backward x=[2,128]f32 d_out=[2,48]f32 w_q=[3,48,16]u32 "
+    "scales=[3,48,2]f32 zeros=[3,48,2]f32 group_sizes=[3]i32",
     "grouped_matmul lhs=[64,48]f32 rhs=[4,48,32]f32 group_sizes=[4]i32",
     "matmul lhs=[64,48]f32 rhs=[48,32]f32",
     "matmul_backward lhs=[64,48]f32 rhs=[48,32]f32 d_out=[64,32]f32",

@@ -62,6 +62,13 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .block_n = {128, 192},
       },
       {
+          .about = "sm90: f8_e5m2 with f8_e5m2 or f8_e4m3",
+          .targets = {cuda_sm90},
+          .types = {dtype::f8_e5m2},
+          .block_m = {128},
+          .block_n = {192},
+      },
+      {
           .about = "sm80: products of f32, or of anything as f32",
           .targets = {cuda_sm80},
           .types = {dtype::f32},

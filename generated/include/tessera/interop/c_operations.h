@@ -68,6 +68,8 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_PREPACK_QUANTIZED_WEIGHTS = 1002,
   TESSERA_OPERATION_QUANTIZED_MATMUL = 1003,
   TESSERA_OPERATION_QUANTIZED_MATMUL_BACKWARD = 1004,
+  TESSERA_OPERATION_QUANTIZED_GROUPED_MATMUL = 1005,
+  TESSERA_OPERATION_QUANTIZED_GROUPED_MATMUL_BACKWARD = 1006,
   TESSERA_OPERATION_BLOCKSPARSE_ATTENTION = 900,
   TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD = 901,
   TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION = 902,
@@ -93,6 +95,7 @@ enum { TESSERA_MODE_AFFINE = 0, TESSERA_MODE_NF4 = 1, TESSERA_MODE_MXFP4 = 2, TE
 enum { TESSERA_AXIS_COL = 0, TESSERA_AXIS_ROW = 1 };
 enum { TESSERA_SCALE_ENCODING_E8M0 = 0, TESSERA_SCALE_ENCODING_INT8 = 1 };
 enum { TESSERA_AFFINE_FORM_ZERO = 0, TESSERA_AFFINE_FORM_BIAS = 1 };
+enum { TESSERA_X_ROWS_GLOBAL = 0, TESSERA_X_ROWS_LOCAL = 1 };
 enum { TESSERA_LHS_ROWS_GLOBAL = 0, TESSERA_LHS_ROWS_LOCAL = 1 };
 enum { TESSERA_ACTIVATION_NONE = 0, TESSERA_ACTIVATION_RELU = 1, TESSERA_ACTIVATION_SILU = 2, TESSERA_ACTIVATION_GELU = 3, TESSERA_ACTIVATION_GELU_TANH = 4 };
 enum { TESSERA_SCALES_BLOCKS = 0, TESSERA_SCALES_ROWS = 1 };
@@ -2713,7 +2716,9 @@ enum {
   TESSERA_QUANTIZE_GROUP_SIZE = 4,
   TESSERA_QUANTIZE_AXIS = 8,
   TESSERA_QUANTIZE_SCALE_ENCODING = 16,
-  TESSERA_QUANTIZE_AFFINE_FORM = 32
+  TESSERA_QUANTIZE_AFFINE_FORM = 32,
+  TESSERA_QUANTIZE_GROUP_OFFSET = 64,
+  TESSERA_QUANTIZE_X_ROWS = 128
 };
 typedef struct tessera_quantize_options {
   uint32_t size;
@@ -2729,9 +2734,11 @@ typedef struct tessera_quantize_options {
   int64_t scale_encoding;
   /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
   int64_t affine_form;
+  int64_t group_offset; /* at least 0; default 0 */
+  int64_t x_rows; /* TESSERA_X_ROWS_GLOBAL, TESSERA_X_ROWS_LOCAL; default TESSERA_X_ROWS_GLOBAL */
 } tessera_quantize_options;
 
-/* quantize: needs w, w_q, scales; takes zeros, tensor_scale. */
+/* quantize: needs w, w_q, scales; takes zeros, tensor_scale; has no option group_offset, x_rows. */
 static inline int32_t tessera_quantize(const tessera_quantize_args* args,
     const tessera_quantize_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2748,7 +2755,8 @@ static inline int32_t tessera_run_quantize(const tessera_plan* plan,
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* prepack_quantized_weights: needs w, w_q, scales; takes zeros, tensor_scale. */
+/* prepack_quantized_weights: needs w, w_q, scales; takes zeros, tensor_scale; has no option
+ * group_offset, x_rows. */
 static inline int32_t tessera_prepack_quantized_weights(const tessera_quantize_args* args,
     const tessera_quantize_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2786,7 +2794,9 @@ enum {
   TESSERA_DEQUANTIZE_GROUP_SIZE = 4,
   TESSERA_DEQUANTIZE_AXIS = 8,
   TESSERA_DEQUANTIZE_SCALE_ENCODING = 16,
-  TESSERA_DEQUANTIZE_AFFINE_FORM = 32
+  TESSERA_DEQUANTIZE_AFFINE_FORM = 32,
+  TESSERA_DEQUANTIZE_GROUP_OFFSET = 64,
+  TESSERA_DEQUANTIZE_X_ROWS = 128
 };
 typedef struct tessera_dequantize_options {
   uint32_t size;
@@ -2802,9 +2812,12 @@ typedef struct tessera_dequantize_options {
   int64_t scale_encoding;
   /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
   int64_t affine_form;
+  int64_t group_offset; /* at least 0; default 0 */
+  int64_t x_rows; /* TESSERA_X_ROWS_GLOBAL, TESSERA_X_ROWS_LOCAL; default TESSERA_X_ROWS_GLOBAL */
 } tessera_dequantize_options;
 
-/* dequantize: needs w, w_q, scales; takes zeros, tensor_scale. */
+/* dequantize: needs w, w_q, scales; takes zeros, tensor_scale; has no option group_offset,
+ * x_rows. */
 static inline int32_t tessera_dequantize(const tessera_dequantize_args* args,
     const tessera_dequantize_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2823,20 +2836,30 @@ static inline int32_t tessera_run_dequantize(const tessera_plan* plan,
 
 /* ---- quantized_matmul: family quantized ---- */
 
-/* Axes: R rows; G groups; g group size; W words; M batch. */
+/* Axes: R rows; G groups; g group size; W words; M batch; E matrices; S groups. */
 typedef struct tessera_quantized_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* x; /* col [M,G*g], row [M,R]; f32, f16, bf16 */
-  const tessera_tensor* w_q; /* [R,W]; u32 */
-  const tessera_tensor* scales; /* [R,G]; f32, f16, bf16, u8 */
-  const tessera_tensor* zeros; /* [R,G]; type of scales */
-  const tessera_tensor* tensor_scale; /* [1]; f32 */
-  const tessera_tensor* out; /* written; col [M,R], row [M,G*g]; f32, f16, bf16 */
-  const tessera_tensor* d_out; /* col [M,R], row [M,G*g]; f32, f16, bf16 */
-  const tessera_tensor* d_x; /* written; col [M,G*g], row [M,R]; f32, f16, bf16 */
-  const tessera_tensor* d_scales; /* written; [R,G]; f32, f16, bf16 */
-  const tessera_tensor* d_zeros; /* written; [R,G]; f32, f16, bf16 */
+  /* col [M,G*g], row [M,R], grouped col [M,G*g], grouped row [M,R]; f32, f16, bf16 */
+  const tessera_tensor* x;
+  /* col [R,W], row [R,W], grouped col [E,R,W], grouped row [E,R,W]; u32 */
+  const tessera_tensor* w_q;
+  /* col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; f32, f16, bf16, u8 */
+  const tessera_tensor* scales;
+  /* col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; type of scales */
+  const tessera_tensor* zeros;
+  const tessera_tensor* tensor_scale; /* col [1], row [1], grouped col [E], grouped row [E]; f32 */
+  /* written; col [M,R], row [M,G*g], grouped col [M,R], grouped row [M,G*g]; f32, f16, bf16 */
+  const tessera_tensor* out;
+  /* col [M,R], row [M,G*g], grouped col [M,R], grouped row [M,G*g]; f32, f16, bf16 */
+  const tessera_tensor* d_out;
+  /* written; col [M,G*g], row [M,R], grouped col [M,G*g], grouped row [M,R]; f32, f16, bf16 */
+  const tessera_tensor* d_x;
+  /* written; col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; f32, f16, bf16 */
+  const tessera_tensor* d_scales;
+  /* written; col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; f32, f16, bf16 */
+  const tessera_tensor* d_zeros;
+  const tessera_tensor* group_sizes; /* grouped col [S], grouped row [S]; i32 */
 } tessera_quantized_matmul_args;
 
 /* Bits of `given`. */
@@ -2846,7 +2869,9 @@ enum {
   TESSERA_QUANTIZED_MATMUL_GROUP_SIZE = 4,
   TESSERA_QUANTIZED_MATMUL_AXIS = 8,
   TESSERA_QUANTIZED_MATMUL_SCALE_ENCODING = 16,
-  TESSERA_QUANTIZED_MATMUL_AFFINE_FORM = 32
+  TESSERA_QUANTIZED_MATMUL_AFFINE_FORM = 32,
+  TESSERA_QUANTIZED_MATMUL_GROUP_OFFSET = 64,
+  TESSERA_QUANTIZED_MATMUL_X_ROWS = 128
 };
 typedef struct tessera_quantized_matmul_options {
   uint32_t size;
@@ -2862,9 +2887,12 @@ typedef struct tessera_quantized_matmul_options {
   int64_t scale_encoding;
   /* TESSERA_AFFINE_FORM_ZERO, TESSERA_AFFINE_FORM_BIAS; default TESSERA_AFFINE_FORM_ZERO */
   int64_t affine_form;
+  int64_t group_offset; /* at least 0; default 0 */
+  int64_t x_rows; /* TESSERA_X_ROWS_GLOBAL, TESSERA_X_ROWS_LOCAL; default TESSERA_X_ROWS_GLOBAL */
 } tessera_quantized_matmul_options;
 
-/* quantized_matmul: needs x, out, w_q, scales; takes zeros, tensor_scale. */
+/* quantized_matmul: needs x, out, w_q, scales; takes zeros, tensor_scale; has no option
+ * group_offset, x_rows. */
 static inline int32_t tessera_quantized_matmul(const tessera_quantized_matmul_args* args,
     const tessera_quantized_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2883,7 +2911,7 @@ static inline int32_t tessera_run_quantized_matmul(const tessera_plan* plan,
 }
 
 /* quantized_matmul_backward: needs x, d_out, w_q, scales, d_x; takes zeros, tensor_scale, d_scales,
- * d_zeros. */
+ * d_zeros; has no option group_offset, x_rows. */
 static inline int32_t tessera_quantized_matmul_backward(const tessera_quantized_matmul_args* args,
     const tessera_quantized_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2896,6 +2924,44 @@ static inline int32_t tessera_plan_quantized_matmul_backward(
       plan, status);
 }
 static inline int32_t tessera_run_quantized_matmul_backward(const tessera_plan* plan,
+    const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* quantized_grouped_matmul: needs x, out, w_q, scales, group_sizes; takes zeros, tensor_scale. */
+static inline int32_t tessera_quantized_grouped_matmul(const tessera_quantized_matmul_args* args,
+    const tessera_quantized_matmul_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZED_GROUPED_MATMUL, args, options, context, status);
+}
+static inline int32_t tessera_plan_quantized_grouped_matmul(
+    const tessera_quantized_matmul_args* args, const tessera_quantized_matmul_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZED_GROUPED_MATMUL, args, options, context,
+      plan, status);
+}
+static inline int32_t tessera_run_quantized_grouped_matmul(const tessera_plan* plan,
+    const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
+    void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* quantized_grouped_matmul_backward: needs x, d_out, w_q, scales, group_sizes, d_x; takes zeros,
+ * tensor_scale. */
+static inline int32_t tessera_quantized_grouped_matmul_backward(
+    const tessera_quantized_matmul_args* args, const tessera_quantized_matmul_options* options,
+    const tessera_context* context, tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_QUANTIZED_GROUPED_MATMUL_BACKWARD, args, options, context,
+      status);
+}
+static inline int32_t tessera_plan_quantized_grouped_matmul_backward(
+    const tessera_quantized_matmul_args* args, const tessera_quantized_matmul_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_QUANTIZED_GROUPED_MATMUL_BACKWARD, args, options,
+      context, plan, status);
+}
+static inline int32_t tessera_run_quantized_grouped_matmul_backward(const tessera_plan* plan,
     const tessera_quantized_matmul_args* args, void* workspace, size_t workspace_bytes,
     void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
@@ -3170,7 +3236,8 @@ static inline int32_t tessera_run_native_sparse_attention_backward(const tessera
 
 /* ---- grouped_matmul: family grouped_matmul ---- */
 
-/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; B batch. */
+/* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; B batch; O scale
+ * blocks. */
 typedef struct tessera_grouped_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -3191,7 +3258,7 @@ typedef struct tessera_grouped_matmul_args {
    * batched transposed [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* out_init;
   /* written; grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched
-   * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16, type of lhs */
+   * [B,M,N], batched transposed [B,M,N]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8, type of lhs */
   const tessera_tensor* out;
   /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
    * batched transposed [B,M,N]; f32, f16, bf16, type of lhs */
@@ -3217,6 +3284,9 @@ typedef struct tessera_grouped_matmul_args {
   /* grouped [M,N], grouped transposed [M,N], plain [M,N], transposed [M,N], batched [B,M,N],
    * batched transposed [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* residual;
+  /* grouped [M|1,O|1], grouped transposed [M|1,O|1], plain [M|1,O|1], transposed [M|1,O|1], batched
+   * [B,M|1,O|1], batched transposed [B,M|1,O|1]; f32 */
+  const tessera_tensor* out_code_scale;
 } tessera_grouped_matmul_args;
 
 /* Bits of `given`. */
@@ -3241,7 +3311,7 @@ typedef struct tessera_grouped_matmul_options {
 } tessera_grouped_matmul_options;
 
 /* grouped_matmul: needs lhs, rhs, group_sizes, out; takes rhs_scale, rhs_bias, out_init,
- * multiplier, residual. */
+ * multiplier, residual, out_code_scale. */
 static inline int32_t tessera_grouped_matmul(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3277,8 +3347,8 @@ static inline int32_t tessera_run_grouped_matmul_backward(const tessera_plan* pl
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
-/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init, multiplier, residual; has no
- * option group_offset, lhs_rows. */
+/* matmul: needs lhs, rhs, out; takes rhs_scale, rhs_bias, out_init, multiplier, residual,
+ * out_code_scale; has no option group_offset, lhs_rows. */
 static inline int32_t tessera_matmul(const tessera_grouped_matmul_args* args,
     const tessera_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3317,12 +3387,13 @@ static inline int32_t tessera_run_matmul_backward(const tessera_plan* plan,
 /* ---- scaled_grouped_matmul: family grouped_matmul ---- */
 
 /* Axes: M rows; K inner dim; N columns; G groups; S groups; P scale blocks; Q scale blocks; B
- * batch. */
+ * batch; O scale blocks. */
 typedef struct tessera_scaled_grouped_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* lhs; /* grouped [M,K], plain [M,K], batched [B,M,K]; f8_e4m3, i8 */
-  const tessera_tensor* rhs; /* grouped [G,N,K], plain [N,K], batched [B,N,K]; type of lhs */
+  const tessera_tensor* lhs; /* grouped [M,K], plain [M,K], batched [B,M,K]; f8_e4m3, f8_e5m2, i8 */
+  /* grouped [G,N,K], plain [N,K], batched [B,N,K]; f8_e4m3, f8_e5m2, type of lhs */
+  const tessera_tensor* rhs;
   const tessera_tensor* group_sizes; /* grouped [S]; i32 */
   const tessera_tensor* lhs_scale; /* grouped [M,P], plain [M,P], batched [B,M,P]; f32 */
   const tessera_tensor* rhs_scale; /* grouped [G,Q,P], plain [Q,P], batched [B,Q,P]; f32 */
@@ -3331,8 +3402,10 @@ typedef struct tessera_scaled_grouped_matmul_args {
   /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
   const tessera_tensor* multiplier;
   const tessera_tensor* residual; /* grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
-  /* written; grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16 */
+  /* written; grouped [M,N], plain [M,N], batched [B,M,N]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8 */
   const tessera_tensor* out;
+  /* grouped [M|1,O|1], plain [M|1,O|1], batched [B,M|1,O|1]; f32 */
+  const tessera_tensor* out_code_scale;
 } tessera_scaled_grouped_matmul_args;
 
 /* Bits of `given`. */
@@ -3357,7 +3430,7 @@ typedef struct tessera_scaled_grouped_matmul_options {
 } tessera_scaled_grouped_matmul_options;
 
 /* scaled_grouped_matmul: needs lhs, rhs, group_sizes, lhs_scale, rhs_scale, out; takes rhs_bias,
- * out_init, multiplier, residual. */
+ * out_init, multiplier, residual, out_code_scale. */
 static inline int32_t tessera_scaled_grouped_matmul(const tessera_scaled_grouped_matmul_args* args,
     const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -3377,7 +3450,7 @@ static inline int32_t tessera_run_scaled_grouped_matmul(const tessera_plan* plan
 }
 
 /* scaled_matmul: needs lhs, rhs, lhs_scale, rhs_scale, out; takes rhs_bias, out_init, multiplier,
- * residual; has no option group_offset, lhs_rows. */
+ * residual, out_code_scale; has no option group_offset, lhs_rows. */
 static inline int32_t tessera_scaled_matmul(const tessera_scaled_grouped_matmul_args* args,
     const tessera_scaled_grouped_matmul_options* options, const tessera_context* context,
     tessera_status* status) {

@@ -9,7 +9,9 @@
 // | rhs_bias, d_rhs_bias | [G,N] | f32, f16, bf16 |
 // | out_init, d_out_init | [M,N] | f32, f16, bf16 |
 // | multiplier, residual | [M,N] | f32, f16, bf16 |
-// | out, d_out | [M,N] | f32, f16, bf16 |
+// | out | [M,N] | f32, f16, bf16; i8, f8_e4m3, f8_e5m2 |
+// | out_code_scale | [M or 1, ceil(N/128) or 1], out of 8 bits | f32 |
+// | d_out | [M,N] | f32, f16, bf16 |
 //
 // matmul has no group_sizes. Its tensors have an axis of the batch in front, or none: lhs is [M,K]
 // or [B,M,K], rhs [K,N] or [B,K,N], rhs_bias [N] or [B,N].
@@ -44,6 +46,9 @@ struct grouped_matmul_args {
   /// times multiplier, plus residual.
   tensor_view multiplier{};
   tensor_view residual{};
+  /// Of out of 8 bits: an element is the code next to what it would be divided by the scale of its
+  /// row, or of its 128 columns; ties to even, the largest code for what is beyond. Absent: 1.
+  tensor_view out_code_scale{};
 };
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ namespace tessera {
 /// the backend's default (see `resolved`).
 struct grouped_matmul_config {
   backend target = backend::cpu_generic;
-  /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3 or i8; CPU rows:
-  /// none.
+  /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3, f8_e5m2 (rhs may
+  /// be f8_e4m3) or i8; CPU rows: none.
   dtype type = dtype::none;
   // Of rows that split sums (`splits_sums`) block_k is what has sums of its own.
   int block_m = 0;  ///< rows of a tile of the result, at most
@@ -30,7 +30,7 @@ struct grouped_matmul_config {
 
 /// What rows of sm90 multiply besides, with scales.
 constexpr bool is_8_bits(dtype type) noexcept {
-  return type == dtype::f8_e4m3 || type == dtype::i8;
+  return type == dtype::f8_e4m3 || type == dtype::f8_e5m2 || type == dtype::i8;
 }
 /// CPU rows that multiply whole numbers: i8 with scales, forward.
 constexpr bool multiplies_bytes(const grouped_matmul_config& config) noexcept {

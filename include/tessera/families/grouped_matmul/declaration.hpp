@@ -9,10 +9,10 @@
 
 #include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/demand.hpp>
+#include <tessera/families/grouped_matmul/group_forms.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/families/grouped_matmul/problem.hpp>
-#include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
@@ -27,7 +27,7 @@ inline constexpr std::array dims{
     dim{.symbol = "M", .label = "rows"},    dim{.symbol = "K", .label = "inner dim"},
     dim{.symbol = "N", .label = "columns"}, dim{.symbol = "G", .label = "groups"},
     dim{.symbol = "S", .label = "groups"},  dim{.symbol = "P", .label = "scale blocks", .least = 1},
-    dim{.symbol = "B", .label = "batch"},
+    dim{.symbol = "B", .label = "batch"},   code_scale_blocks<2>(),
 };
 
 /// Matrices of groups, a matrix, and a batch of them; each plain or transposed.
@@ -38,6 +38,7 @@ inline constexpr texts of_scales{"G P N", "G P N", "P N", "P N", "B P N", "B P N
 inline constexpr texts of_biases{"G N", "G N", "N", "N", "B N", "B N"};
 inline constexpr texts of_inputs{"M K", "M K", "M K", "M K", "B M K", "B M K"};
 inline constexpr texts of_results{"M N", "M N", "M N", "M N", "B M N", "B M N"};
+inline constexpr texts of_code_scales{"M? O?", "M? O?", "M? O?", "M? O?", "B M? O?", "B M? O?"};
 inline constexpr texts of_sizes{"S", "S", "-", "-", "-", "-"};
 
 constexpr tensor_text matrix(std::string_view name, const texts& shapes, bool free) {
@@ -71,6 +72,7 @@ constexpr tensor_text beside_result(std::string_view name) {
 constexpr tensor_text result() {
   tensor_text text = as_output(like_lhs(matrix("out", of_results, false)));
   text.shares = "out_init";
+  text.types = floating_types | code_types;
   return text;
 }
 
@@ -96,26 +98,12 @@ inline constexpr std::array tensor_texts{
     gradient_of("out_init", matrix("d_out_init", of_results, true)),
     beside_result("multiplier"),
     beside_result("residual"),
+    code_scales_of("out_code_scale", of_code_scales),
 };
 consteval std::int8_t tensor(std::string_view name) {
   return declared::tensor_named(tensor_texts, name);
 }
 
-constexpr option_form group_offset_at(std::size_t offset) {
-  return {.name = "group_offset",
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::integer,
-          .limit = option_limit::at_least,
-          .free = true};
-}
-constexpr option_form free_choice_at(std::string_view name, std::size_t offset,
-                                     std::span<const std::string_view> enumerators) {
-  return {.name = name,
-          .offset = static_cast<std::uint16_t>(offset),
-          .type = option_type::choice,
-          .enumerators = enumerators,
-          .free = true};
-}
 constexpr option_form out_scale_at(std::size_t offset) {
   return {.name = "out_scale",
           .offset = static_cast<std::uint16_t>(offset),
@@ -139,6 +127,7 @@ consteval tensor_rule gradient_rule(std::string_view sentence) {
 }
 inline constexpr std::array rules{
     gradient_rule<tensor("d_rhs_scale"), tensor("rhs_scale")>("is given, rhs_scale is absent"),
+    rule_of_code_scales<tensor("out_code_scale"), tensor("out")>(),
 };
 inline constexpr std::array multiples{
     multiple_rule{declared::dim_named(dims, "K"), declared::dim_named(dims, "P")},
@@ -155,17 +144,9 @@ inline int layout_of(const bound_call& call) {
   return (call.tensors[tensor("lhs")].rank == 3 ? 4 : 2) + transposed;
 }
 
-/// There are sizes of all local groups, from `offset` on.
-inline bool has_sizes(const bound_call& call, std::int64_t offset, status& failure) {
-  const std::int64_t local = call.dims[3], all = call.dims[4];
-  return (local <= all && offset <= all - local) ||
-         checks::refuse(failure, "group_sizes: has ", all, " groups, rhs has ", local,
-                        " from group_offset ", offset, " on");
-}
-
 inline bool hook(const bound_call& call, status& failure) {
-  return !has_groups(op_of(call)) ||
-         has_sizes(call, call.options_as<options>().group_offset, failure);
+  return !has_groups(op_of(call)) || has_sizes(call.dims[3], call.dims[4], "rhs",
+                                               call.options_as<options>().group_offset, failure);
 }
 
 /// The type of out, which is that of its view.
@@ -195,6 +176,14 @@ consteval binding_text matrix_at(std::string_view name, std::size_t at,
       {{{"G|B", at + offsetof(grouped_matrix, group)}, {rows, at + offsetof(grouped_matrix, row)}}},
       at + offsetof(grouped_matrix, type)};
 }
+/// Scales of a result of codes.
+consteval binding_text code_scales_at(std::size_t at) {
+  return {"out_code_scale",
+          at + offsetof(result_scales, data),
+          {{{"B", at + offsetof(result_scales, group)},
+            {"M", at + offsetof(result_scales, row)},
+            {"O", at + offsetof(result_scales, block)}}}};
+}
 inline constexpr auto bindings = declared::bindings_in(
     std::array{matrix_at("lhs", offsetof(kernel, lhs)), matrix_at("rhs", offsetof(kernel, rhs)),
                matrix_at("rhs_scale", offsetof(kernel, rhs_scale)),
@@ -208,6 +197,7 @@ inline constexpr auto bindings = declared::bindings_in(
                matrix_at("d_out_init", offsetof(kernel, d_out_init)),
                matrix_at("multiplier", offsetof(kernel, multiplier)),
                matrix_at("residual", offsetof(kernel, residual)),
+               code_scales_at(offsetof(kernel, out_code_scale)),
                binding_text{"group_sizes", offsetof(kernel, group_sizes)}},
     form);
 inline constexpr auto sizes = declared::sizes_in(
@@ -245,13 +235,14 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::array operations{
     declared::operation_of("grouped_matmul", 0, form, lower,
                            "lhs! rhs! group_sizes! rhs_scale rhs_bias out_init out! multiplier "
-                           "residual"),
+                           "residual out_code_scale"),
     declared::operation_of("grouped_matmul_backward", 1, form, lower,
                            "lhs! rhs! group_sizes! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale "
                            "d_rhs_bias d_out_init",
                            "activation out_scale"),
     declared::operation_of("matmul", 2, form, lower,
-                           "lhs! rhs! rhs_scale rhs_bias out_init out! multiplier residual",
+                           "lhs! rhs! rhs_scale rhs_bias out_init out! multiplier residual "
+                           "out_code_scale",
                            "group_offset lhs_rows"),
     declared::operation_of("matmul_backward", 3, form, lower,
                            "lhs! rhs! rhs_scale d_out! d_lhs! d_rhs d_rhs_scale d_rhs_bias "

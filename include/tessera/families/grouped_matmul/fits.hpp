@@ -16,6 +16,12 @@ struct fits_of<grouped_matmul_config> {
   using config = grouped_matmul_config;
   using asked = grouped_matmul_demand;
 
+  /// Of a CUDA row whose type lhs has: whether it multiplies rhs.
+  static constexpr bool takes_rhs(const config& row, const asked& wanted) noexcept {
+    return row.type == wanted.rhs_type || !is_8_bits(row.type) ||
+           (row.type == dtype::f8_e5m2 && wanted.rhs_type == dtype::f8_e4m3);
+  }
+
   static constexpr std::array rules{
       fit_rule<config, asked>{
           .name = "operands",
@@ -23,7 +29,7 @@ struct fits_of<grouped_matmul_config> {
           .holds =
               [](const config& row, const asked& wanted) noexcept {
                 if (is_cuda(row.target) && (wanted.has_codes() || is_8_bits(row.type))) {
-                  return row.type == wanted.type;
+                  return row.type == wanted.type && takes_rhs(row, wanted);
                 }
                 if (row.target == backend::cuda_sm90 && wanted.rhs_type != row.type) return false;
                 if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
@@ -32,6 +38,10 @@ struct fits_of<grouped_matmul_config> {
               },
           .obstacle =
               [](const config& row, const asked& wanted) {
+                if (row.type == wanted.type && is_8_bits(row.type) && !takes_rhs(row, wanted)) {
+                  return sentence({"rhs is ", name_of(wanted.rhs_type), ", the row multiplies ",
+                                   name_of(row.type)});
+                }
                 const dtype has = is_cuda(row.target)     ? row.type
                                   : multiplies_bytes(row) ? dtype::i8
                                                           : dtype::bf16;

@@ -22,11 +22,26 @@ struct grouped_matrix {
   }
 };
 
+/// Scales of a result of codes; null: 1.
+struct result_scales {
+  void* data = nullptr;    ///< floats
+  std::int64_t group = 0;  ///< between matrices; 0: there is one, or they share all rows
+  std::int64_t row = 0;    ///< 0: all rows share them
+  std::int64_t block = 0;  ///< between blocks of `scale_block` columns; 0: columns share one
+
+  /// What is divided by, of a block.
+  constexpr float at(std::int64_t matrix, std::int64_t at_row, std::int64_t of) const noexcept {
+    if (data == nullptr) return 1;
+    return static_cast<const float*>(data)[matrix * group + at_row * row + of * block];
+  }
+};
+
 /// Arguments of one launch: out = lhs rhs, or the gradients of that where there is d_out. Rows of
 /// rhs and d_rhs are rows of the weight, or its columns where rhs is transposed.
 struct grouped_matmul_kernel_args {
   grouped_matrix lhs{}, rhs{}, rhs_scale{}, rhs_bias{}, out_init{}, out{};
   grouped_matrix multiplier{}, residual{};
+  result_scales out_code_scale{};
   product_activation activation = product_activation::none;
   float out_scale = 1;
   grouped_matrix d_out{}, d_lhs{}, d_rhs{}, d_rhs_scale{}, d_rhs_bias{}, d_out_init{};

@@ -30,9 +30,10 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
     case grouped_matmul_rule::none:
       return "the row is legal";
     case grouped_matmul_rule::cuda_type_is_multiplied:
-      return "type of a CUDA row is f32, f16 or bf16, of cuda_sm90 also f8_e4m3 or i8";
+      return "type of a CUDA row is f32, f16 or bf16, of cuda_sm90 also f8_e4m3, f8_e5m2 or i8";
     case grouped_matmul_rule::sm90_type_has_few_bits:
-      return "type of a row of cuda_sm90 is f16, bf16, f8_e4m3 or i8, which wgmma multiplies";
+      return "type of a row of cuda_sm90 is f16, bf16, f8_e4m3, f8_e5m2 or i8, which wgmma "
+             "multiplies";
     case grouped_matmul_rule::cuda_tile_is_known:
       return "tiles of a CUDA row are 64x64x64, 128x128x64 or 128x256x64, of f32 64x64x16 or "
              "128x128x16, or with split sums 64x64x512; of cuda_sm90 128x128x64 or 128x256x64, of "
@@ -65,7 +66,8 @@ constexpr bool is_cuda_tile(const grouped_matmul_config& config) noexcept {
   if (config.block_k != depth_of_cuda_tile(config.type)) return false;
   if (config.block_m == 64) return config.block_n == 64 && config.target == backend::cuda_sm80;
   const int wide = is_8_bits(config.type) ? 192 : 256;
-  return config.block_m == 128 && (config.block_n == 128 || (config.block_n == wide && !floats));
+  const bool narrow = config.block_n == 128 && config.type != dtype::f8_e5m2;
+  return config.block_m == 128 && (narrow || (config.block_n == wide && !floats));
 }
 
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.

@@ -3,14 +3,15 @@
 //
 // | tensor | shape of scaled_grouped_matmul | dtype |
 // |---|---|---|
-// | lhs | [M,K] | f8_e4m3, i8 |
-// | rhs | [G,N,K] | that of lhs |
+// | lhs | [M,K] | f8_e4m3, f8_e5m2, i8 |
+// | rhs | [G,N,K] | that of lhs, or the other f8 |
 // | group_sizes | [S], S >= group_offset + G | i32 |
 // | lhs_scale | scales blocks: [M,ceil(K/128)]; rows: [M,1] | f32 |
 // | rhs_scale | scales blocks: [G,ceil(N/128),ceil(K/128)]; rows: [G,N,1] | f32 |
 // | rhs_bias | [G,N] | f32, f16, bf16 |
 // | out_init, multiplier, residual | [M,N] | f32, f16, bf16 |
-// | out | [M,N] | f32, f16, bf16 |
+// | out | [M,N] | f32, f16, bf16; i8, f8_e4m3, f8_e5m2 |
+// | out_code_scale | [M or 1, ceil(N/128) or 1], out of 8 bits | f32 |
 //
 // scaled_matmul has no group_sizes. Its tensors have an axis of the batch in front, or none: lhs is
 // [M,K] or [B,M,K], rhs [N,K] or [B,N,K], rhs_scale [ceil(N/128),ceil(K/128)] or with B in front.
@@ -40,6 +41,7 @@ struct scaled_matmul_args {
   tensor_view multiplier{};
   tensor_view residual{};
   tensor_view out{};  ///< may be out_init itself
+  tensor_view out_code_scale{};
 };
 
 /// Products of elements of 8 bits.

@@ -10,6 +10,7 @@
 
 #include <tessera/families/grouped_matmul/declaration.hpp>
 #include <tessera/families/grouped_matmul/scaled_args.hpp>
+#include <tessera/spec/check.hpp>
 #include <tessera/spec/declaration_text.hpp>
 
 namespace tessera::scaled_matmul_table {
@@ -49,6 +50,7 @@ inline constexpr std::array dims{
               return has_blocks(call) ? blocks_of(call.dims[2]) : call.dims[2];
             }},
     dim{.symbol = "B", .label = "batch"},
+    grouped_matmul_table::code_scale_blocks<2>(),
 };
 
 /// Matrices of groups, a matrix, and a batch of them.
@@ -56,6 +58,7 @@ inline constexpr std::array<std::string_view, 3> layouts{"grouped", "plain", "ba
 inline constexpr texts of_inputs{"M K", "M K", "B M K"};
 inline constexpr texts of_weights{"G N K", "N K", "B N K"};
 inline constexpr texts of_results{"M N", "M N", "B M N"};
+inline constexpr texts of_code_scales{"M? O?", "M? O?", "B M? O?"};
 inline constexpr texts of_sizes{"S", "-", "-"};
 inline constexpr texts of_biases{"G N", "N", "B N"};
 inline constexpr texts of_input_scales{"M P", "M P", "B M P"};
@@ -81,12 +84,13 @@ constexpr tensor_text result() {
   text.use = tensor_use::output;
   text.shares = "out_init";
   text.free = false;
+  text.types = floating_types | grouped_matmul_table::code_types;
   return text;
 }
 
 inline constexpr std::array tensor_texts{
-    codes("lhs", of_inputs, dtype::f8_e4m3 | dtype::i8, {}),
-    codes("rhs", of_weights, {}, "lhs"),
+    codes("lhs", of_inputs, grouped_matmul_table::code_types, {}),
+    codes("rhs", of_weights, dtype::f8_e4m3 | dtype::f8_e5m2, "lhs"),
     tensor_text{
         .name = "group_sizes", .shapes = of_sizes, .types = dtype::i32, .contiguous_rows = true},
     scales("lhs_scale", of_input_scales),
@@ -96,6 +100,7 @@ inline constexpr std::array tensor_texts{
     numbers("multiplier", of_results),
     numbers("residual", of_results),
     result(),
+    grouped_matmul_table::code_scales_of("out_code_scale", of_code_scales),
 };
 consteval std::int8_t tensor(std::string_view name) {
   return declared::tensor_named(tensor_texts, name);
@@ -114,6 +119,10 @@ inline constexpr std::array option_forms{
     grouped_matmul_table::out_scale_at(offsetof(options, out_scale)),
 };
 
+inline constexpr std::array rules{
+    grouped_matmul_table::rule_of_code_scales<tensor("out_code_scale"), tensor("out")>(),
+};
+
 inline scaled_matmul_op op_of(const bound_call& call) noexcept {
   return static_cast<scaled_matmul_op>(call.op->place);
 }
@@ -123,14 +132,20 @@ inline int layout_of(const bound_call& call) {
   return call.tensors[tensor("lhs")].rank == 3 ? 2 : 1;
 }
 inline bool hook(const bound_call& call, status& failure) {
+  const dtype lhs = call.tensors[tensor("lhs")].type, rhs = call.tensors[tensor("rhs")].type;
+  if (lhs == dtype::i8 && rhs != dtype::i8) {
+    return checks::refuse(failure, "rhs: dtype is ", name_of(rhs), ", lhs has i8");
+  }
   return !has_groups(op_of(call)) ||
-         grouped_matmul_table::has_sizes(call, call.options_as<options>().group_offset, failure);
+         grouped_matmul_table::has_sizes(call.dims[3], call.dims[4], "rhs",
+                                         call.options_as<options>().group_offset, failure);
 }
 
 inline constexpr signature form =
     declared::signature_of<scaled_matmul_problem, tensor_texts, dims, layouts>({
         .options = option_forms,
         .remarks = grouped_matmul_table::remarks,
+        .rules = rules,
         .layout_of = &layout_of,
         .hook = &hook,
     });
@@ -146,6 +161,7 @@ inline constexpr auto bindings = declared::bindings_in(
         matrix_at("out_init", offsetof(kernel, out_init)),
         matrix_at("multiplier", offsetof(kernel, multiplier)),
         matrix_at("residual", offsetof(kernel, residual)), matrix_at("out", offsetof(kernel, out)),
+        grouped_matmul_table::code_scales_at(offsetof(kernel, out_code_scale)),
         binding_text{"group_sizes", offsetof(kernel, group_sizes)}},
     form);
 inline constexpr auto sizes = declared::sizes_in(
@@ -168,10 +184,10 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::array operations{
     declared::operation_of("scaled_grouped_matmul", 0, form, lower,
                            "lhs! rhs! group_sizes! lhs_scale! rhs_scale! rhs_bias out_init "
-                           "multiplier residual out!"),
+                           "multiplier residual out! out_code_scale"),
     declared::operation_of("scaled_matmul", 1, form, lower,
                            "lhs! rhs! lhs_scale! rhs_scale! rhs_bias out_init multiplier residual "
-                           "out!",
+                           "out! out_code_scale",
                            "group_offset lhs_rows"),
 };
 

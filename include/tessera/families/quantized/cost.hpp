@@ -19,7 +19,11 @@ struct quantized_facts {
 };
 
 inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
-  const double weights = static_cast<double>(demand.rows) * static_cast<double>(demand.columns);
+  // Matrices of groups without rows are not read.
+  const std::int64_t matrices =
+      demand.matrices == 0 ? 1 : std::min(demand.matrices, std::max<std::int64_t>(demand.batch, 1));
+  const double of_matrix = static_cast<double>(demand.rows) * static_cast<double>(demand.columns);
+  const double weights = of_matrix * static_cast<double>(matrices);
   const double of_scales = has_float_scales(demand.mode) ? 8.0 : 1.0;
   const double group = std::max<double>(demand.group_size, 1);
   const double packed = weights * (demand.bits / 8.0 + of_scales / group);
@@ -32,7 +36,7 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
   return {.demand = demand,
           .weights = weights,
           .bytes = packed + floats * static_cast<double>(size_of(demand.type)),
-          .terms = weights * batch};
+          .terms = of_matrix * batch};
 }
 
 /// Of a CUDA row: weights go through registers, are decoded into the operands of wgmma, or are
@@ -49,16 +53,19 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   constexpr std::int64_t most_thin = 16;
   const bool floats = config.type == dtype::f32;
   if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
-      demand.batch <= most_thin) {
+      demand.batch <= most_thin * std::max<std::int64_t>(demand.matrices, 1)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }
-  const bool panels = config.target == backend::cuda_sm90 && demand.axis == weight_axis::col &&
-                      (demand.bits == 4 || demand.bits == 8) && demand.group_size >= 16;
+  const bool panels = config.target == backend::cuda_sm90 && demand.matrices == 0 &&
+                      demand.axis == weight_axis::col && (demand.bits == 4 || demand.bits == 8) &&
+                      demand.group_size >= 16;
   if (!panels) work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
   const std::int64_t outputs = demand.columns == 0 ? 0 : std::max(demand.rows, demand.columns);
-  const std::int64_t high = (demand.batch + 127) / 128;
-  const double products = static_cast<double>(high * 128) * facts.weights;
+  const std::int64_t matrices = std::max<std::int64_t>(demand.matrices, 1);
+  const std::int64_t high = (demand.batch + 127) / 128 + matrices - 1;
+  const double of_matrix = static_cast<double>(demand.rows) * static_cast<double>(demand.columns);
+  const double products = static_cast<double>(high * 128) * of_matrix;
   if (floats) {
     work.vector_operations += products / 0.66;
   } else {
@@ -80,7 +87,9 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
   // A weight is compared with up to 15 thresholds on its way in; a code is cut out of two words,
   // looked up and scaled on its way out, once for a block of the batch.
   const bool packs = config.pass == quantized_pass::quantize;
-  const std::int64_t blocks = std::max<std::int64_t>(1, (facts.demand.batch + 255) / 256);
+  const std::int64_t matrices = std::max<std::int64_t>(facts.demand.matrices, 1);
+  const std::int64_t blocks =
+      std::max<std::int64_t>(1, (facts.demand.batch / matrices + 255) / 256);
   work.vector_operations =
       facts.weights * (packs ? 40.0 : 10.0) * static_cast<double>(blocks) + facts.terms;
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / (16 << 10)));

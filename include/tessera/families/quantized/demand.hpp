@@ -21,9 +21,10 @@ struct quantized_demand {
   std::uint8_t bits = 0;
   bool has_zeros = false;  ///< as affine weights have
   std::uint16_t group_size = 0;
-  std::int64_t rows = 0;     ///< of the weights as they are stored
-  std::int64_t columns = 0;  ///< likewise
-  std::int64_t batch = 0;    ///< rows of x; packing: none
+  std::int64_t rows = 0;      ///< of the weights as they are stored
+  std::int64_t columns = 0;   ///< likewise
+  std::int64_t batch = 0;     ///< rows of x; packing: none
+  std::int64_t matrices = 0;  ///< one for each group of rows of x; 0: one for all rows
   friend constexpr bool operator==(const quantized_demand&, const quantized_demand&) = default;
 };
 
@@ -52,6 +53,7 @@ constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_mat
                                      const quantized_options& options,
                                      bool /*unaligned*/) noexcept {
   const std::int64_t size = group_size_of(options);
+  const std::size_t rows = has_groups(op) ? 1 : 0;  // the axis of them
   return {.pass = pass_of(op),
           .mode = options.mode,
           .type = type_of_factors(args, pass_of(op)),
@@ -59,9 +61,10 @@ constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_mat
           .bits = static_cast<std::uint8_t>(bits_of(options)),
           .has_zeros = args.zeros.present(),
           .group_size = static_cast<std::uint16_t>(size),
-          .rows = args.scales.extent[0],
-          .columns = args.scales.extent[1] * size,
-          .batch = args.x.extent[0]};
+          .rows = args.scales.extent[rows],
+          .columns = args.scales.extent[rows + 1] * size,
+          .batch = args.x.extent[0],
+          .matrices = has_groups(op) ? args.scales.extent[0] : 0};
 }
 
 /// One row of x.
@@ -82,6 +85,7 @@ inline constexpr std::array table{
     fields::bucket<&quantized_demand::rows>("rows"),
     fields::bucket<&quantized_demand::columns>("columns"),
     fields::bucket_or_none<&quantized_demand::batch>("batch"),
+    fields::bucket_or_none<&quantized_demand::matrices>("matrices"),
 };
 
 }  // namespace quantized_fields

@@ -2,6 +2,7 @@
 // launch. Made from validated views by `lower`; a kernel checks nothing again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/quantized/options.hpp>
@@ -9,20 +10,33 @@
 
 namespace tessera {
 
-/// A matrix whose elements lie `row` and `column` elements apart; null: absent.
+/// A matrix whose elements lie `row` and `column` elements apart, or one for each group; null:
+/// absent.
 struct strided_matrix {
   void* data = nullptr;
   dtype type = dtype::none;
   std::int64_t row = 0;
   std::int64_t column = 0;
+  std::int64_t matrix = 0;  ///< between matrices
+
+  /// One of the matrices.
+  constexpr strided_matrix at(std::int64_t number) const noexcept {
+    strided_matrix one = *this;
+    if (data != nullptr) {
+      one.data = static_cast<std::byte*>(data) +
+                 number * matrix * static_cast<std::int64_t>(size_of(type));
+    }
+    return one;
+  }
 };
 
-/// Weights in codes, as they are stored: rows of columns in groups, contiguous.
+/// Weights in codes, as they are stored: rows of columns in groups, contiguous; or so many
+/// matrices of them.
 struct packed_weights {
   strided_matrix codes{};   ///< words of 32 bits
   strided_matrix scales{};  ///< of the groups of a row
   strided_matrix zeros{};
-  void* tensor_scale = nullptr;  ///< a float; null: 1
+  void* tensor_scale = nullptr;  ///< a float of each matrix; null: 1
   std::int64_t rows = 0;
   std::int64_t groups = 0;
   std::int64_t group_size = 0;
@@ -32,6 +46,16 @@ struct packed_weights {
   affine_weight_form form = affine_weight_form::zero;
 
   constexpr std::int64_t columns() const noexcept { return groups * group_size; }
+
+  /// One of the matrices.
+  constexpr packed_weights at(std::int64_t number) const noexcept {
+    packed_weights one = *this;
+    one.codes = codes.at(number);
+    one.scales = scales.at(number);
+    one.zeros = zeros.at(number);
+    if (tensor_scale != nullptr) one.tensor_scale = static_cast<float*>(tensor_scale) + number;
+    return one;
+  }
 };
 
 /// Arguments of a launch.
@@ -45,6 +69,13 @@ struct quantized_kernel_args {
   /// Groups lie along the outputs. Rows of the codes are columns of w, which is stored row by row,
   /// where weights are packed.
   bool transposed = false;
+
+  /// Rows of the batch in all groups; contiguous. Null: there is one matrix, for all rows.
+  const std::int32_t* group_sizes = nullptr;
+  std::int64_t all_groups = 0;
+  std::int64_t group_offset = 0;  ///< the group of matrix 0
+  std::int64_t matrices = 1;
+  bool local_rows = false;  ///< row 0 is the first one of that group
 };
 
 }  // namespace tessera

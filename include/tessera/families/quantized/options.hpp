@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include <tessera/families/grouped_matmul/options.hpp>
+
 namespace tessera {
 
 /// What a code of a weight stands for, before the scale of its group:
@@ -41,6 +43,11 @@ struct quantized_options {
   weight_axis axis = weight_axis::col;
   mx_scale_encoding scale_encoding = mx_scale_encoding::e8m0;  ///< mxfp4 and mxfp8
   affine_weight_form affine_form = affine_weight_form::zero;
+  // Of products of groups.
+  /// Matrix e of the weights belongs to group group_offset + e of group_sizes. At least 0.
+  std::int64_t group_offset = 0;
+  /// Which rows of the problem x holds, where there are weights of some groups only.
+  grouped_rows x_rows = grouped_rows::global;
 
   friend bool operator==(const quantized_options&, const quantized_options&) = default;
 };

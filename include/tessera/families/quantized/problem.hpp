@@ -23,11 +23,35 @@ constexpr quantized_pass pass_of(weight_op op) noexcept {
 using weight_problem = basic_problem<weight_op, weight_args, quantized_options>;
 
 /// Products with packed weights, and their gradients.
-enum class quantized_matmul_op : std::uint8_t { quantized_matmul, quantized_matmul_backward };
+enum class quantized_matmul_op : std::uint8_t {
+  quantized_matmul,
+  quantized_matmul_backward,
+  quantized_grouped_matmul,
+  quantized_grouped_matmul_backward,
+};
 
 constexpr quantized_pass pass_of(quantized_matmul_op op) noexcept {
-  return op == quantized_matmul_op::quantized_matmul ? quantized_pass::forward
-                                                     : quantized_pass::backward;
+  return op == quantized_matmul_op::quantized_matmul ||
+                 op == quantized_matmul_op::quantized_grouped_matmul
+             ? quantized_pass::forward
+             : quantized_pass::backward;
+}
+
+/// Rows lie group by group, as group_sizes says, and each group has weights of its own.
+constexpr bool has_groups(quantized_matmul_op op) noexcept {
+  return op == quantized_matmul_op::quantized_grouped_matmul ||
+         op == quantized_matmul_op::quantized_grouped_matmul_backward;
+}
+
+/// The product of a pass that takes these tensors.
+constexpr quantized_matmul_op product_op(quantized_pass pass,
+                                         const quantized_matmul_args& args) noexcept {
+  using enum quantized_matmul_op;
+  if (pass == quantized_pass::backward) {
+    return args.group_sizes.present() ? quantized_grouped_matmul_backward
+                                      : quantized_matmul_backward;
+  }
+  return args.group_sizes.present() ? quantized_grouped_matmul : quantized_matmul;
 }
 
 /// A call of one of them without its memory.

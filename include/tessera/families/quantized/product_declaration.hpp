@@ -10,11 +10,24 @@
 
 namespace tessera::quantized_table {
 
-inline constexpr auto product_dims =
-    declared::with(weight_dims, dim{.symbol = "M", .label = "batch", .most = most});
+inline constexpr std::int64_t most_matrices = 65535;
 
-inline constexpr texts of_inputs{"M G*g:inputs", "M R:inputs"};
-inline constexpr texts of_outputs{"M R:outputs", "M G*g:outputs"};
+/// Dims of products besides those of weights, by their numbers.
+enum product_dim_number : std::uint8_t { batch_dim = weight_dims.size(), matrices_dim, sizes_dim };
+inline constexpr auto product_dims =
+    declared::with(weight_dims, dim{.symbol = "M", .label = "batch", .most = most},
+                   dim{.symbol = "E", .label = "matrices", .most = most_matrices},
+                   dim{.symbol = "S", .label = "groups"});
+
+/// The axes that have the groups, of one matrix of weights and of a matrix for each group.
+inline constexpr std::array<std::string_view, 4> product_layouts{"col", "row", "grouped col",
+                                                                 "grouped row"};
+inline constexpr texts of_inputs{"M G*g:inputs", "M R:inputs", "M G*g:inputs", "M R:inputs"};
+inline constexpr texts of_outputs{"M R:outputs", "M G*g:outputs", "M R:outputs", "M G*g:outputs"};
+inline constexpr texts of_codes{"R W", "R W", "E R W", "E R W"};
+inline constexpr texts of_scales{"R G", "R G", "E R G", "E R G"};
+inline constexpr texts of_tensor_scales{"1", "1", "E", "E"};
+inline constexpr texts of_sizes{"-", "-", "S", "S"};
 
 constexpr tensor_text activations(std::string_view name, const texts& shapes,
                                   tensor_use use = tensor_use::input) {
@@ -24,7 +37,7 @@ constexpr tensor_text activations(std::string_view name, const texts& shapes,
 /// The optional gradient of a tensor of scales or zeros.
 constexpr tensor_text scale_gradient(std::string_view name, std::string_view of) {
   return {.name = name,
-          .shapes = everywhere("R G"),
+          .shapes = of_scales,
           .types = floating_types,
           .use = tensor_use::output,
           .contiguous_rows = true,
@@ -39,15 +52,17 @@ consteval tensor_text gradient_of_x() {
 
 inline constexpr std::array product_texts{
     activations("x", of_inputs),
-    codes(tensor_use::input),
-    scales(tensor_use::input),
-    zeros(tensor_use::input),
-    tensor_scale,
+    codes(tensor_use::input, of_codes),
+    scales(tensor_use::input, of_scales),
+    zeros(tensor_use::input, of_scales),
+    tensor_scale(of_tensor_scales),
     activations("out", of_outputs, tensor_use::output),
     activations("d_out", of_outputs),
     gradient_of_x(),
     scale_gradient("d_scales", "scales"),
     scale_gradient("d_zeros", "zeros"),
+    tensor_text{
+        .name = "group_sizes", .shapes = of_sizes, .types = dtype::i32, .contiguous_rows = true},
 };
 consteval std::int8_t product_tensor(std::string_view name) {
   return declared::tensor_named(product_texts, name);
@@ -64,35 +79,64 @@ inline constexpr std::array product_rules{
     tensor_rule{product_tensor("d_zeros"), &is_affine, only_affine_has_zeros},
 };
 
+inline quantized_matmul_op op_of(const bound_call& call) noexcept {
+  return static_cast<quantized_matmul_op>(call.op->place);
+}
+inline int product_layout_of(const bound_call& call) {
+  return declared::layout_named<&options::axis>(call) + (has_groups(op_of(call)) ? 2 : 0);
+}
+/// Weights suit their mode, and there are sizes of all groups that have some.
+inline bool product_hook(const bound_call& call, status& failure) {
+  if (!is_quantized<product_tensor("scales"), product_tensor("zeros")>(call, failure)) return false;
+  return !has_groups(op_of(call)) ||
+         grouped_matmul_table::has_sizes(call.dims[matrices_dim], call.dims[sizes_dim], "w_q",
+                                         call.options_as<options>().group_offset, failure);
+}
+
 inline constexpr signature product_form =
-    declared::signature_of<quantized_matmul_problem, product_texts, product_dims, axes>({
+    declared::signature_of<quantized_matmul_problem, product_texts, product_dims, product_layouts>({
         .options = option_forms,
         .rules = product_rules,
-        .layout_of = &declared::layout_named<&options::axis>,
-        .hook = &is_quantized<product_tensor("scales"), product_tensor("zeros")>,
+        .layout_of = &product_layout_of,
+        .hook = &product_hook,
     });
 
 inline constexpr auto product_bindings = declared::bindings_in(
-    std::array{codes_binding, scales_binding, zeros_binding, tensor_scale_binding,
-               matrix_at("x", offsetof(kernel, x), "M", ""),
-               matrix_at("out", offsetof(kernel, out), "M", ""),
-               matrix_at("d_out", offsetof(kernel, d_out), "M", ""),
-               matrix_at("d_x", offsetof(kernel, d_x), "M", ""),
-               matrix_at("d_scales", offsetof(kernel, d_scales), "R", ""),
-               matrix_at("d_zeros", offsetof(kernel, d_zeros), "R", "")},
+    declared::with(bindings_of_weights("E"), matrix_at("x", offsetof(kernel, x), "M", ""),
+                   matrix_at("out", offsetof(kernel, out), "M", ""),
+                   matrix_at("d_out", offsetof(kernel, d_out), "M", ""),
+                   matrix_at("d_x", offsetof(kernel, d_x), "M", ""),
+                   matrix_at("d_scales", offsetof(kernel, d_scales), "R", ""),
+                   matrix_at("d_zeros", offsetof(kernel, d_zeros), "R", ""),
+                   binding_text{"group_sizes", offsetof(kernel, group_sizes)}),
     product_form);
-inline constexpr auto product_sizes = declared::sizes_in(
-    declared::with(weight_sizes, size_text{"M", offsetof(kernel, batch)}), product_form);
+inline constexpr auto product_sizes =
+    declared::sizes_in(declared::with(weight_sizes, size_text{"M", offsetof(kernel, batch)},
+                                      size_text{"E", offsetof(kernel, matrices)},
+                                      size_text{"S", offsetof(kernel, all_groups)}),
+                       product_form);
+inline void finish_product(const bound_call& call, void* to) {
+  finish_by_axis(call, to);
+  kernel& filled = *static_cast<kernel*>(to);
+  const options& wanted = call.options_as<options>();
+  filled.group_offset = wanted.group_offset;
+  filled.local_rows = wanted.x_rows == grouped_rows::local;
+}
 
 inline constexpr lowering lower_product =
-    declared::lowering_of<kernel_defaults>(product_sizes, product_bindings, &finish_by_axis);
+    declared::lowering_of<kernel_defaults>(product_sizes, product_bindings, &finish_product);
 
 // Batch, inputs and outputs are those of x and of out or d_out, which packed weights have to fit.
 inline constexpr std::array product_operations{
     declared::operation_of("quantized_matmul", 0, product_form, lower_product,
-                           "x! out! w_q! scales! zeros tensor_scale"),
+                           "x! out! w_q! scales! zeros tensor_scale", options_of_groups),
     declared::operation_of("quantized_matmul_backward", 1, product_form, lower_product,
-                           "x! d_out! w_q! scales! zeros tensor_scale d_x! d_scales d_zeros"),
+                           "x! d_out! w_q! scales! zeros tensor_scale d_x! d_scales d_zeros",
+                           options_of_groups),
+    declared::operation_of("quantized_grouped_matmul", 2, product_form, lower_product,
+                           "x! out! w_q! scales! zeros tensor_scale group_sizes!"),
+    declared::operation_of("quantized_grouped_matmul_backward", 3, product_form, lower_product,
+                           "x! d_out! w_q! scales! zeros tensor_scale group_sizes! d_x!"),
 };
 
 }  // namespace tessera::quantized_table

@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include <tessera/families/grouped_matmul/group_forms.hpp>
 #include <tessera/families/quantized/demand.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/families/quantized/options.hpp>
@@ -43,7 +44,10 @@ inline constexpr std::size_t codes_tensor = 1;  ///< w_q among the tensors of an
 /// not the tensor.
 inline std::int64_t words_of_row(const bound_call& call) {
   const std::int64_t bits = bits_of(call.options_as<options>());
-  if (bits > 8) return call.tensors[codes_tensor].extent[1];
+  if (bits > 8) {
+    const tensor_view& codes = call.tensors[codes_tensor];
+    return codes.extent[static_cast<std::size_t>(codes.rank - 1)];
+  }
   return (call.dims[groups_dim] * call.dims[group_size_dim] * bits + 31) / 32;
 }
 
@@ -66,33 +70,28 @@ inline constexpr std::array weight_dims{
         .value = &words_of_row},
 };
 
-constexpr tensor_text codes(tensor_use use) {
-  return {.name = "w_q",
-          .shapes = everywhere("R W"),
-          .types = dtype::u32,
-          .use = use,
-          .contiguous_rows = true};
+constexpr tensor_text codes(tensor_use use, const texts& shapes = everywhere("R W")) {
+  return {
+      .name = "w_q", .shapes = shapes, .types = dtype::u32, .use = use, .contiguous_rows = true};
 }
-constexpr tensor_text scales(tensor_use use) {
+constexpr tensor_text scales(tensor_use use, const texts& shapes = everywhere("R G")) {
   return {.name = "scales",
-          .shapes = everywhere("R G"),
+          .shapes = shapes,
           .types = floating_types | dtype::u8,
           .use = use,
           .contiguous_rows = true};
 }
-constexpr tensor_text zeros(tensor_use use) {
-  return {.name = "zeros",
-          .shapes = everywhere("R G"),
-          .like = "scales",
-          .use = use,
-          .contiguous_rows = true};
+constexpr tensor_text zeros(tensor_use use, const texts& shapes = everywhere("R G")) {
+  return {.name = "zeros", .shapes = shapes, .like = "scales", .use = use, .contiguous_rows = true};
 }
-inline constexpr tensor_text tensor_scale{.name = "tensor_scale",
-                                          .shapes = everywhere("1"),
-                                          .types = dtype::f32,
-                                          .contiguous_rows = true,
-                                          .holds = tensor_contents::positive,
-                                          .free = true};
+constexpr tensor_text tensor_scale(const texts& shapes = everywhere("1")) {
+  return {.name = "tensor_scale",
+          .shapes = shapes,
+          .types = dtype::f32,
+          .contiguous_rows = true,
+          .holds = tensor_contents::positive,
+          .free = true};
+}
 
 inline constexpr std::array option_forms{
     option_form{.name = "mode",
@@ -125,7 +124,11 @@ inline constexpr std::array option_forms{
                 .type = option_type::choice,
                 .enumerators = affine_weight_form_names,
                 .free = true},
+    grouped_matmul_table::group_offset_at(offsetof(options, group_offset)),
+    grouped_matmul_table::free_choice_at("x_rows", offsetof(options, x_rows), grouped_rows_names),
 };
+/// Options that only products of groups have.
+inline constexpr std::string_view options_of_groups = "group_offset x_rows";
 inline constexpr auto& axes = weight_axis_names;
 
 inline bool is_affine(const bound_call& call) {
@@ -189,24 +192,25 @@ inline void fill_weights(const bound_call& call, packed_weights& to) {
   to.form = wanted.affine_form;
 }
 
-/// Where a matrix goes whose axes have dims of these symbols.
+/// Where a matrix goes whose axes have dims of these symbols; `matrix` is that of several.
 consteval binding_text matrix_at(std::string_view name, std::size_t at, std::string_view row,
-                                 std::string_view column) {
+                                 std::string_view column, std::string_view matrix = {}) {
   return {name,
           at + offsetof(strided_matrix, data),
           {{{row, at + offsetof(strided_matrix, row)},
-            {column, at + offsetof(strided_matrix, column)}}},
+            {column, at + offsetof(strided_matrix, column)},
+            {matrix, at + offsetof(strided_matrix, matrix)}}},
           at + offsetof(strided_matrix, type)};
 }
 inline constexpr std::size_t weights = offsetof(kernel, weights);
-inline constexpr binding_text codes_binding =
-    matrix_at("w_q", weights + offsetof(packed_weights, codes), "R", "W");
-inline constexpr binding_text scales_binding =
-    matrix_at("scales", weights + offsetof(packed_weights, scales), "R", "G");
-inline constexpr binding_text zeros_binding =
-    matrix_at("zeros", weights + offsetof(packed_weights, zeros), "R", "G");
-inline constexpr binding_text tensor_scale_binding{
-    "tensor_scale", weights + offsetof(packed_weights, tensor_scale)};
+/// Of codes, scales and zeros; `matrix` as above.
+consteval auto bindings_of_weights(std::string_view matrix = {}) {
+  return std::array{
+      matrix_at("w_q", weights + offsetof(packed_weights, codes), "R", "W", matrix),
+      matrix_at("scales", weights + offsetof(packed_weights, scales), "R", "G", matrix),
+      matrix_at("zeros", weights + offsetof(packed_weights, zeros), "R", "G", matrix),
+      binding_text{"tensor_scale", weights + offsetof(packed_weights, tensor_scale)}};
+}
 inline constexpr std::array weight_sizes{
     size_text{"R", weights + offsetof(packed_weights, rows)},
     size_text{"G", weights + offsetof(packed_weights, groups)},
@@ -230,7 +234,7 @@ consteval auto weight_texts(tensor_use of_weights) {
       codes(of_codes),
       scales(of_codes),
       zeros(of_codes),
-      tensor_scale,
+      tensor_scale(),
   };
 }
 inline constexpr std::array weight_rules{
@@ -249,9 +253,7 @@ consteval signature weight_form() {
 }
 constexpr auto weight_bindings(const signature& form) {
   return declared::bindings_in(
-      std::array{matrix_at("w", offsetof(kernel, w), "R", "G"), codes_binding, scales_binding,
-                 zeros_binding, tensor_scale_binding},
-      form);
+      declared::with(bindings_of_weights(), matrix_at("w", offsetof(kernel, w), "R", "G")), form);
 }
 
 // Weights are read.
@@ -280,11 +282,11 @@ inline constexpr lowering lower_unpacking =
 
 inline constexpr std::array weight_operations{
     declared::operation_of("quantize", 0, read_form, lower_packing,
-                           "w! w_q! scales! zeros tensor_scale"),
+                           "w! w_q! scales! zeros tensor_scale", options_of_groups),
     declared::operation_of("dequantize", 1, written_form, lower_unpacking,
-                           "w! w_q! scales! zeros tensor_scale"),
+                           "w! w_q! scales! zeros tensor_scale", options_of_groups),
     declared::operation_of("prepack_quantized_weights", 2, read_form, lower_packing,
-                           "w! w_q! scales! zeros tensor_scale"),
+                           "w! w_q! scales! zeros tensor_scale", options_of_groups),
 };
 
 }  // namespace tessera::quantized_table

@@ -23,6 +23,10 @@ void load_codes(const grouped_matrix& codes, std::int64_t matrix, std::int64_t r
     return prim::widen_row<isa_type>(static_cast<const std::int8_t*>(codes.data) + offset,
                                      inside.count, to);
   }
+  if (codes.type == dtype::f8_e5m2) {
+    return prim::widen_row<isa_type>(static_cast<const f8_e5m2*>(codes.data) + offset, inside.count,
+                                     to);
+  }
   prim::widen_row<isa_type>(static_cast<const f8_e4m3*>(codes.data) + offset, inside.count, to);
 }
 

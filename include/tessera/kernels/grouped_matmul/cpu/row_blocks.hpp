@@ -6,16 +6,10 @@
 #include <cstdint>
 
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/row_ranges.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
-
-/// Rows [begin, end) of a matrix.
-struct row_range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  TESSERA_INLINE std::int64_t count() const { return end - begin; }
-};
 
 /// Rows [first, first + rows) that are multiplied by matrix `group`; -1: by none.
 struct row_block {
@@ -62,23 +56,12 @@ struct row_lists {
   }
 
   void find_ranges(const grouped_matmul_kernel_args& args) {
-    std::int64_t row = 0;
-    const auto next = [&](std::int64_t group) {
-      const std::int64_t size = args.group_sizes[group], left = args.m - row;
-      row += size < 0 ? 0 : size < left ? size : left;
-    };
     for (std::int64_t group = 0; args.group_sizes == nullptr && group < args.groups; ++group) {
       ranges[group] = {0, args.m};
     }
     if (args.group_sizes == nullptr) return;
-    for (std::int64_t group = 0; !args.local_rows && group < args.group_offset; ++group) {
-      next(group);
-    }
-    for (std::int64_t group = 0; group < args.groups; ++group) {
-      ranges[group].begin = row;
-      next(args.group_offset + group);
-      ranges[group].end = row;
-    }
+    find_row_ranges<typename traits<Kernel>::isa_type>(
+        {args.group_sizes, args.groups, args.group_offset, args.local_rows}, args.m, ranges);
   }
 
   /// As few blocks as hold the rows, of about equal size and whole register tiles.

@@ -17,6 +17,7 @@
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_product.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/weights.hpp>
+#include <tessera/prim/cpu/code_rows.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
@@ -131,9 +132,23 @@ class row_products {
               epilogue(sums[column], {rows.group, rows.first + row, columns.first + column});
         }
       }
-      prim::store_row<isa_type>(to_, to_.offset(rows.matrix(), rows.first + row, columns.first),
-                                columns.count, sums);
+      const std::int64_t offset = to_.offset(rows.matrix(), rows.first + row, columns.first);
+      if (size_of(to_.type) == 1) {
+        store_codes(rows.matrix(), rows.first + row, columns, offset, sums);
+      } else {
+        prim::store_row<isa_type>(to_, offset, columns.count, sums);
+      }
     }
+  }
+
+  /// Columns of a row as the codes next to them, divided by their scales.
+  void store_codes(std::int64_t matrix, std::int64_t row, part_of_axis columns, std::int64_t offset,
+                   float* sums) const {
+    for_each_scale_block(columns, scale_block, [&](std::int64_t block, int first, int count) {
+      const float scale = args_.out_code_scale.at(matrix, row, block);
+      for (int at = first; at < first + count; ++at) sums[at] /= scale;
+    });
+    prim::store_codes<isa_type>(to_, offset, columns.count, sums);
   }
 
   const grouped_matmul_kernel_args& args_;

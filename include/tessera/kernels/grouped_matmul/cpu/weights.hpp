@@ -61,7 +61,7 @@ class weights {
 
   /// A part of a stored row as floats, and zeros up to a whole register.
   void load_stored(std::int64_t row, part_of_axis inside, float* to) const {
-    if (args_.rhs.type == dtype::f8_e4m3) {
+    if (args_.rhs.type == dtype::f8_e4m3 || args_.rhs.type == dtype::f8_e5m2) {
       return load_codes<Kernel>(args_.rhs, group_, row, inside, to);
     }
     const std::int64_t offset = args_.rhs.offset(group_, row, inside.first);

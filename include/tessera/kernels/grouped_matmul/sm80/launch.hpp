@@ -215,6 +215,7 @@ class grouped_launch {
     args.bias = args_.rhs_bias;
     args.init = args_.out_init;
     args.finish = completion::of(args_);
+    args.scales_of_codes = args_.out_code_scale;
     args.columns = args_.n;
     args.depth = args_.k;
     return args;

@@ -37,7 +37,8 @@ struct product_args {
   factor a{}, b{};
   grouped_matrix to{};  ///< null: only sums for scales are wanted
   grouped_matrix bias{}, init{};
-  completion finish{};  ///< of the rows of matrices
+  completion finish{};              ///< of the rows of matrices
+  result_scales scales_of_codes{};  ///< of a result of elements of 8 bits
   row_table table{};
   bool sums_rows = false;
   std::int64_t matrices = 1;

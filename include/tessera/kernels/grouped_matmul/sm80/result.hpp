@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/grouped_matmul/sm80/operand.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 
@@ -28,10 +29,21 @@ struct staged_result {
 /// Columns of the result that a thread stores together.
 inline constexpr int result_columns = 8;
 
+/// Calls body with the memory of a result as elements of its type.
+template <class Body>
+__device__ __forceinline__ void with_result_elements(const grouped_matrix& to, const Body& body) {
+  if (prim::cuda::is_code_type(to.type)) {
+    prim::cuda::with_code_type(to.type,
+                               [&]<class Code>(Code) { body(static_cast<Code*>(to.data)); });
+  } else {
+    prim::cuda::with_elements(to.data, to.type, body);
+  }
+}
+
 /// Stores the first `count` of eight values side by side.
 __device__ __forceinline__ void store_values(const grouped_matrix& to, std::int64_t offset,
                                              int count, const float (&x)[result_columns]) {
-  prim::cuda::with_elements(to.data, to.type, [&]<class Element>(Element* elements) {
+  with_result_elements(to, [&]<class Element>(Element* elements) {
     Element* const first = elements + offset;
     using vector = prim::cuda::element_vector<Element, result_columns>;
     if (count == result_columns && reinterpret_cast<std::uintptr_t>(first) % alignof(vector) == 0) {
@@ -100,6 +112,12 @@ __device__ __forceinline__ void complete_and_store(const product_args& args, std
     for (int i = 0; i < result_columns; ++i) {
       if (i < count && matrix >= 0) x[i] = epilogue(x[i], {matrix, line, first + i});
     }
+  }
+  // Eight columns from a multiple of eight on lie in one block.
+  if (args.scales_of_codes.data != nullptr) {
+    const float scale = args.scales_of_codes.at(stored, line, first / scale_block);
+#pragma unroll
+    for (float& each : x) each /= scale;
   }
   store_values(args.to, args.to.offset(stored, line, first), count, x);
 }

@@ -16,15 +16,15 @@ inline constexpr int any_threads = 128;
 
 /// As multiply_scaled, but that depths and strides count elements. `tile_rows` is what the table of
 /// groups is cut into; a block has as many rows, and eight columns.
-template <class Element, class Epilogue>
+template <class A, class B, class Epilogue>
 __global__ void __launch_bounds__(any_threads)
     multiply_any_codes(const product_args args, const operand_scales scales,
                        const product_scales how, const int tile_rows, const Epilogue epilogue) {
   constexpr int columns = sm80::result_columns;
   const tile_place at = sm80::place_of(args, blockIdx.x, tile_rows, columns);
   if (!at.exists) return;
-  const auto* const lhs = static_cast<const Element*>(args.a.matrix.data);
-  const auto* const rhs = static_cast<const Element*>(args.b.matrix.data);
+  const auto* const lhs = static_cast<const A*>(args.a.matrix.data);
+  const auto* const rhs = static_cast<const B*>(args.b.matrix.data);
   const bool blocks = how == product_scales::blocks;
   const std::int64_t matrix = at.stored_matrix();
   const int count =

@@ -1,10 +1,12 @@
 // The end of a tile: sums of a warpgroup, from registers to the rows of the result.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -37,9 +39,13 @@ struct result_rows {
   int quarter;
 
   __device__ __forceinline__ bool exists(int half) const { return row + 8 * half < at.rows; }
+  /// The row of the result's tensor.
+  __device__ __forceinline__ std::int64_t line(int half) const {
+    return (args.sums_rows ? 0 : at.first) + row + 8 * half;
+  }
   __device__ __forceinline__ std::int64_t offset(const grouped_matrix& of, int half,
                                                  std::int64_t column) const {
-    return of.offset(at.stored_matrix(), (args.sums_rows ? 0 : at.first) + row + 8 * half, column);
+    return of.offset(at.stored_matrix(), line(half), column);
   }
 
   /// Calls visit(i, half, column) for 16 sums, of the 32 columns from `column` on.
@@ -191,6 +197,54 @@ __device__ __forceinline__ void store_any(const result_rows& rows, std::int64_t 
   });
 }
 
+/// Whether eight columns of a result of elements of 8 bits are 8 bytes at a multiple of 8.
+__device__ __forceinline__ bool codes_lie_in_eights(const grouped_matrix& of,
+                                                    std::int64_t columns) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(of.data) |
+                    static_cast<std::uintptr_t>(of.row | of.group | columns);
+  return bits % 8 == 0;
+}
+
+/// The same as elements of 8 bits, divided by their scales: all columns lie in one block. All lanes
+/// of a warp ask together.
+__device__ __forceinline__ void store_codes(const result_rows& rows, std::int64_t column,
+                                            const float (&sum)[16]) {
+  const grouped_matrix& to = rows.args.to;
+  float scale[2] = {1, 1};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (rows.args.scales_of_codes.data == nullptr || !rows.exists(half)) continue;
+    scale[half] = rows.args.scales_of_codes.at(rows.at.stored_matrix(), rows.line(half),
+                                               column / scale_block);
+  }
+  prim::cuda::with_code_type(to.type, [&]<class Code>(Code) {
+    auto* const elements = static_cast<Code*>(to.data);
+    if (!codes_lie_in_eights(to, rows.args.columns)) {
+      rows.for_each(column, [&](int i, int half, std::int64_t at_column) {
+        elements[rows.offset(to, half, at_column)] = prim::nearest<Code>(sum[i] / scale[half]);
+      });
+      return;
+    }
+    const std::int64_t first = column + rows.quarter * 8;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t word[4];  // a pair of codes each
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Code pair[2];
+        prim::cuda::store_pair(pair, sum[4 * i + 2 * half] / scale[half],
+                               sum[4 * i + 2 * half + 1] / scale[half]);
+        word[i] = std::uint32_t{std::bit_cast<std::uint8_t>(pair[0])} |
+                  std::uint32_t{std::bit_cast<std::uint8_t>(pair[1])} << 8;
+      }
+      const uint4 pairs = neighbours_of_quad(word);
+      if (!rows.exists(half) || first >= rows.args.columns) continue;
+      *reinterpret_cast<uint2*>(elements + rows.offset(to, half, first)) =
+          make_uint2(pairs.x | pairs.y << 16, pairs.z | pairs.w << 16);
+    }
+  });
+}
+
 /// Whether all that sums become is quick, and lies in eights.
 __device__ __forceinline__ bool finishes_quickly(const sm80::product_args& args) {
   const auto lies = [&](const grouped_matrix& of) {
@@ -249,6 +303,7 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
                          thread % 4};
   const bool in_eights =
       args.to.type == dtype_of<Element>::value && lies_in_eights(args.to, args.columns);
+  const bool in_codes = prim::cuda::is_code_type(args.to.type);
   const bool complete_already =
       !sm80::is_epilogue<Epilogue> && args.init.data == nullptr &&
       (at.matrix < 0 || (args.bias.data == nullptr && !args.finish.exists));
@@ -275,6 +330,8 @@ __device__ __forceinline__ void store_sums(const sm80::product_args& args,
     complete(rows, column, sum, epilogue);
     if (in_eights) {
       store_eights<Element>(rows, column, sum);
+    } else if (in_codes) {
+      store_codes(rows, column, sum);
     } else {
       store_any(rows, column, sum);
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -30,18 +31,47 @@ struct scaled_kernels {
 
   static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
 
-  static product with_scales(product_scales scales) {
-    if (scales == product_scales::blocks) {
-      return &multiply_scaled<element, shape, product_scales::blocks, Epilogue>;
+  using any_product = void (*)(product_args, operand_scales, product_scales, int, Epilogue);
+
+  /// The kernels for an rhs: f8_e5m2 is multiplied with f8_e4m3 too.
+  template <class Rhs>
+  struct of_rhs {
+    static constexpr bool is_e5m2 = std::is_same_v<element, f8_e5m2>;
+    using multiplied = std::conditional_t<is_e5m2, prim::cuda::float8_pair<element, Rhs>, element>;
+
+    static product with_scales(product_scales scales) {
+      if (scales == product_scales::blocks) {
+        return &multiply_scaled<multiplied, shape, product_scales::blocks, Epilogue>;
+      }
+      return &multiply_scaled<multiplied, shape, product_scales::rows, Epilogue>;
     }
-    return &multiply_scaled<element, shape, product_scales::rows, Epilogue>;
+    static any_product of_any() { return &multiply_any_codes<element, Rhs, Epilogue>; }
+    static auto entries() {
+      return std::array{cuda::entry_of(with_scales(product_scales::blocks), shared_bytes),
+                        cuda::entry_of(with_scales(product_scales::rows), shared_bytes),
+                        cuda::entry_of(of_any()), cuda::entry_of(&sm80::place_groups)};
+    }
+  };
+  using other_rhs = std::conditional_t<std::is_same_v<element, f8_e5m2>, f8_e4m3, element>;
+
+  static product with_scales(product_scales scales, dtype rhs) {
+    return rhs == config.type ? of_rhs<element>::with_scales(scales)
+                              : of_rhs<other_rhs>::with_scales(scales);
+  }
+  static any_product of_any(dtype rhs) {
+    return rhs == config.type ? of_rhs<element>::of_any() : of_rhs<other_rhs>::of_any();
   }
 
   static auto entries() {
-    return std::array{cuda::entry_of(with_scales(product_scales::blocks), shared_bytes),
-                      cuda::entry_of(with_scales(product_scales::rows), shared_bytes),
-                      cuda::entry_of(&multiply_any_codes<element, Epilogue>),
-                      cuda::entry_of(&sm80::place_groups)};
+    const auto own = of_rhs<element>::entries();
+    if constexpr (std::is_same_v<element, other_rhs>) {
+      return own;
+    } else {
+      const auto others = of_rhs<other_rhs>::entries();
+      std::array<prim::cuda::kernel_entry, own.size() + others.size()> all{};
+      std::copy(others.begin(), others.end(), std::copy(own.begin(), own.end(), all.begin()));
+      return all;
+    }
   }
 };
 
@@ -86,7 +116,7 @@ class scaled_products {
     const int blocks = tile_rows / shape::rows;
     const std::int64_t clusters = std::min<std::int64_t>(args.tiles(tile_rows, shape::columns),
                                                          std::max(multiprocessors_ / blocks, 1));
-    return prim::cuda::launch_clusters(kernels_of::with_scales(how_),
+    return prim::cuda::launch_clusters(kernels_of::with_scales(how_, args.b.matrix.type),
                                        cuda::grid_of(clusters * blocks), blocks, shape::threads,
                                        kernels_of::shared_bytes, stream, launch, epilogue);
   }
@@ -99,9 +129,9 @@ class scaled_products {
 
   cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
     const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
-    return prim::cuda::launch_kernel(&multiply_any_codes<typename kernels_of::element, Epilogue>,
-                                     cuda::grid_of(blocks), any_threads, 0, stream, false, args,
-                                     scales_, how_, tile_rows, epilogue);
+    return prim::cuda::launch_kernel(kernels_of::of_any(args.b.matrix.type), cuda::grid_of(blocks),
+                                     any_threads, 0, stream, false, args, scales_, how_, tile_rows,
+                                     epilogue);
   }
 
   /// Whether the copy unit addresses both operands, and sums of i8 have room.

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
+#include <tessera/prim/cuda/wgmma_e5m2.hpp>
 #include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm90 {
@@ -65,7 +67,7 @@ __device__ __forceinline__ void scale_rows(const operand_scales& scales, const t
   }
 }
 
-/// A warpgroup that multiplies f8_e4m3, or i8 with scales of blocks.
+/// A warpgroup that multiplies elements of f8, or i8 with scales of blocks.
 template <class Element, class Shape, product_scales Scales, class Epilogue>
 class scaled_consumer : tile_taker<Shape> {
   using base = tile_taker<Shape>;
@@ -222,7 +224,7 @@ __global__ void __launch_bounds__(Shape::threads, 1)
   extern __shared__ __align__(1024) unsigned char bytes[];
   auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
   run_block<Shape, false, false>(launch.all, shared, [&](int warpgroup) {
-    if constexpr (dtype_of<Element>::value == dtype::i8 && Scales == product_scales::rows) {
+    if constexpr (std::is_same_v<Element, std::int8_t> && Scales == product_scales::rows) {
       whole_number_consumer<Shape, Epilogue>(launch, shared, warpgroup, epilogue).run();
     } else {
       scaled_consumer<Element, Shape, Scales, Epilogue>(launch, shared, warpgroup, epilogue).run();

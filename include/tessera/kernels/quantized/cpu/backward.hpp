@@ -19,8 +19,8 @@ class backward {
 
   explicit backward(const quantized_kernel_args& args)
       : transposed_(args.transposed),
-        by_columns_(args.weights, args.d_out, args.d_x, args.batch),
-        by_rows_(args.weights, args.d_out, args.d_x, args.batch),
+        by_columns_(args, args.d_out, args.d_x),
+        by_rows_(args, args.d_out, args.d_x),
         of_scales_(args, args.transposed ? args.x : args.d_out,
                    args.transposed ? args.d_out : args.x) {}
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/quantized/cpu/batch_parts.hpp>
 #include <tessera/kernels/quantized/cpu/decode.hpp>
 #include <tessera/kernels/quantized/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/microkernel.hpp>
@@ -19,37 +20,39 @@ template <class Isa>
 class column_product {
  public:
   /// `out` has the batch rows of `a`.
-  column_product(const packed_weights& weights, const strided_matrix& a, const strided_matrix& out,
-                 std::int64_t batch)
-      : weights_(weights),
+  column_product(const quantized_kernel_args& args, const strided_matrix& a,
+                 const strided_matrix& out)
+      : args_(args),
+        weights_(args.weights),
         a_(a),
         out_(out),
-        batch_(batch),
-        stride_(whole_blocks(weights.columns())),
-        paired_(weight_reader<Isa>::pairs(weights)) {}
+        stride_(whole_blocks(weights_.columns())),
+        paired_(weight_reader<Isa>::pairs(weights_)) {}
 
   std::size_t workspace_bytes(int threads) const {
-    return static_cast<std::size_t>(batch_ * stride_ + threads * floats_of_thread) * sizeof(float);
+    return batch_parts<Isa>::bytes(args_) +
+           static_cast<std::size_t>(args_.batch * stride_ + threads * floats_of_thread) *
+               sizeof(float);
   }
 
   void run(std::byte* memory, int threads) const {
-    auto* const a = reinterpret_cast<float*>(memory);
-    prim::parallel_items<Isa>(batch_, threads, [&](std::int64_t m, int) {
-      float* const to = a + m * stride_;
-      const std::int64_t columns = weights_.columns();
-      prim::load_row<Isa>(a_, m * a_.row, columns, to);
-      std::fill(to + columns, to + stride_, 0.0f);
-      if (paired_) pair_columns(to);
+    const batch_parts<Isa> parts(args_, memory);
+    auto* const a = reinterpret_cast<float*>(memory + batch_parts<Isa>::bytes(args_));
+    prim::parallel_items<Isa>(args_.batch, threads, [&](std::int64_t m, int) {
+      if (!parts.holds(m)) return store_zeros<Isa>(out_, m, weights_.rows);
+      load(m, a + m * stride_);
     });
+    float* const scratch = a + args_.batch * stride_;
     const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
-    const std::int64_t blocks = (batch_ + batch_of_item - 1) / batch_of_item;
-    prim::parallel_items<Isa>(tiles * blocks, threads, [&](std::int64_t item, int thread) {
-      float* const scratch = a + batch_ * stride_ + thread * floats_of_thread;
-      const std::int64_t row = item / blocks * rows_of_tile, m = item % blocks * batch_of_item;
-      const tile at{row,
-                    static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row)), m,
-                    static_cast<int>(std::min(batch_of_item, batch_ - m))};
-      multiply(at, a + m * stride_, scratch, scratch + rows_of_tile * most_decoded);
+    prim::parallel_items<Isa>(parts.items(tiles), threads, [&](std::int64_t item, int thread) {
+      parts.run_item(item, tiles, [&](std::int64_t number, const batch_part& part) {
+        const std::int64_t row = number * rows_of_tile;
+        const auto rows =
+            static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
+        float* const own = scratch + thread * floats_of_thread;
+        multiply(weights_.at(part.matrix), {row, rows, part.first, part.rows},
+                 a + part.first * stride_, own, own + rows_of_tile * most_decoded);
+      });
     });
   }
 
@@ -59,7 +62,7 @@ class column_product {
   using registers = register_tile<Isa>;
   using reader_type = weight_reader<Isa>;
   static constexpr int rows_of_tile = 16;
-  static constexpr int most_fused = 4;  ///< rows of a batch whose products meet no decoded weights
+  static constexpr int most_fused = 4;  ///< rows of a part whose products meet no decoded weights
   /// Decoded weights, and sums.
   static constexpr std::int64_t floats_of_thread =
       rows_of_tile * most_decoded + batch_of_item * rows_of_tile;
@@ -72,6 +75,14 @@ class column_product {
     int batch;
   };
 
+  /// A row of the batch as floats, zeros behind it.
+  void load(std::int64_t m, float* to) const {
+    const std::int64_t columns = weights_.columns();
+    prim::load_row<Isa>(a_, m * a_.row, columns, to);
+    std::fill(to + columns, to + stride_, 0.0f);
+    if (paired_) pair_columns(to);
+  }
+
   /// A row of the batch in paired order.
   void pair_columns(float* row) const {
     constexpr int block = prim::nibble_lanes<Isa>::block;
@@ -82,10 +93,11 @@ class column_product {
     }
   }
 
-  void multiply(const tile& at, const float* a, float* decoded, float* sums) const {
-    const weight_reader<Isa> reader(weights_);
+  void multiply(const packed_weights& weights, const tile& at, const float* a, float* decoded,
+                float* sums) const {
+    const weight_reader<Isa> reader(weights);
     std::fill(sums, sums + at.batch * rows_of_tile, 0.0f);
-    if (paired_ && batch_ <= most_fused) {
+    if (paired_ && at.batch <= most_fused) {
       for (int r = 0; r < at.rows; r += vec::width) {
         prim::for_each_row_tile<most_fused>(at.batch, [&]<int Rows>(int m) {
           add_fused<Rows>(reader, at, r, a + m * stride_, sums + m * rows_of_tile + r);
@@ -222,10 +234,10 @@ class column_product {
     }
   }
 
-  const packed_weights& weights_;
+  const quantized_kernel_args& args_;
+  const packed_weights& weights_;  ///< sizes and forms of all matrices are the same
   const strided_matrix& a_;
   const strided_matrix& out_;
-  std::int64_t batch_;
   std::int64_t stride_;  ///< of the batch as floats
   bool paired_;          ///< weights and the batch are in paired order
 };

@@ -32,16 +32,13 @@ status launch(const weight_args& args, const quantized_options& options, const c
   return direct::launch_on_cpu<kernels::quantized::cpu::launcher, Row>(op, args, options, where);
 }
 
-/// The same of a product with packed weights, or of its gradients.
+/// The same of a product with packed weights, or of its gradients; with group_sizes that of groups.
 template <class Row>
 status launch(const quantized_matmul_args& args, const quantized_options& options,
               const cpu& where = {}) {
-  constexpr quantized_pass pass = Row::config.pass;
-  static_assert(pass == quantized_pass::forward || pass == quantized_pass::backward);
-  constexpr quantized_matmul_op op = pass == quantized_pass::forward
-                                         ? quantized_matmul_op::quantized_matmul
-                                         : quantized_matmul_op::quantized_matmul_backward;
-  return direct::launch_on_cpu<kernels::quantized::cpu::launcher, Row>(op, args, options, where);
+  static_assert(is_product(Row::config.pass));
+  return direct::launch_on_cpu<kernels::quantized::cpu::launcher, Row>(
+      product_op(Row::config.pass, args), args, options, where);
 }
 
 }  // namespace tessera

@@ -18,8 +18,8 @@ class forward {
 
   explicit forward(const quantized_kernel_args& args)
       : transposed_(args.transposed),
-        by_columns_(args.weights, args.x, args.out, args.batch),
-        by_rows_(args.weights, args.x, args.out, args.batch) {}
+        by_columns_(args, args.x, args.out),
+        by_rows_(args, args.x, args.out) {}
 
   std::size_t workspace_bytes(int threads) const {
     return transposed_ ? by_rows_.workspace_bytes(threads) : by_columns_.workspace_bytes(threads);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/quantized/cpu/batch_parts.hpp>
 #include <tessera/kernels/quantized/cpu/decode.hpp>
 #include <tessera/kernels/quantized/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
@@ -20,27 +21,32 @@ template <class Isa>
 class row_product {
  public:
   /// `out` has the batch rows of `a`.
-  row_product(const packed_weights& weights, const strided_matrix& a, const strided_matrix& out,
-              std::int64_t batch)
-      : weights_(weights),
+  row_product(const quantized_kernel_args& args, const strided_matrix& a, const strided_matrix& out)
+      : args_(args),
+        weights_(args.weights),
         a_(a),
         out_(out),
-        batch_(batch),
-        blocks_of_rows_((weights.rows + block - 1) / block) {}
+        blocks_of_rows_((weights_.rows + block - 1) / block) {}
 
   std::size_t workspace_bytes(int threads) const {
-    return static_cast<std::size_t>(floats_of_a() + threads * floats_of_thread) * sizeof(float);
+    return batch_parts<Isa>::bytes(args_) +
+           static_cast<std::size_t>(floats_of_a() + threads * floats_of_thread) * sizeof(float);
   }
 
   void run(std::byte* memory, int threads) const {
-    auto* const a = reinterpret_cast<float*>(memory);
-    prim::parallel_items<Isa>(batch_, threads, [&](std::int64_t m, int) { load(m, a); });
-    const std::int64_t column_blocks = (weights_.columns() + block - 1) / block;
-    const std::int64_t blocks = (batch_ + batch_of_item - 1) / batch_of_item;
-    prim::parallel_items<Isa>(column_blocks * blocks, threads, [&](std::int64_t item, int thread) {
-      float* const scratch = a + floats_of_a() + thread * floats_of_thread;
-      const std::int64_t column = item / blocks * block, m = item % blocks * batch_of_item;
-      multiply(column, m, static_cast<int>(std::min(batch_of_item, batch_ - m)), a, scratch);
+    const batch_parts<Isa> parts(args_, memory);
+    auto* const a = reinterpret_cast<float*>(memory + batch_parts<Isa>::bytes(args_));
+    prim::parallel_items<Isa>(args_.batch, threads, [&](std::int64_t m, int) {
+      if (!parts.holds(m)) return store_zeros<Isa>(out_, m, weights_.columns());
+      load(m, a);
+    });
+    float* const scratch = a + floats_of_a();
+    const std::int64_t tiles = (weights_.columns() + block - 1) / block;
+    prim::parallel_items<Isa>(parts.items(tiles), threads, [&](std::int64_t item, int thread) {
+      parts.run_item(item, tiles, [&](std::int64_t number, const batch_part& part) {
+        multiply(weights_.at(part.matrix), number * block, part, a,
+                 scratch + thread * floats_of_thread);
+      });
     });
   }
 
@@ -52,10 +58,10 @@ class row_product {
   /// A block of weights in panels, and sums.
   static constexpr std::int64_t floats_of_thread = block * block + batch_of_item * block;
 
-  std::int64_t floats_of_a() const { return blocks_of_rows_ * batch_ * block; }
+  std::int64_t floats_of_a() const { return blocks_of_rows_ * args_.batch * block; }
   /// Row m of the batch as far as it meets a block of rows of weights.
   float* row_of(float* a, std::int64_t block_of_rows, std::int64_t m) const {
-    return a + (block_of_rows * batch_ + m) * block;
+    return a + (block_of_rows * args_.batch + m) * block;
   }
 
   void load(std::int64_t m, float* a) const {
@@ -65,24 +71,27 @@ class row_product {
     }
   }
 
-  void multiply(std::int64_t column, std::int64_t m, int batch, float* a, float* scratch) const {
+  void multiply(const packed_weights& weights, std::int64_t column, const batch_part& part,
+                float* a, float* scratch) const {
+    const weight_reader<Isa> reader(weights);
     float* const sums = scratch + block * block;
     const auto count = static_cast<int>(std::min<std::int64_t>(block, weights_.columns() - column));
-    std::fill(sums, sums + batch * block, 0.0f);
+    std::fill(sums, sums + part.rows * block, 0.0f);
     for (std::int64_t b = 0; b < blocks_of_rows_; ++b) {
       const auto rows = static_cast<int>(std::min<std::int64_t>(block, weights_.rows - b * block));
       const panels decoded{scratch, rows, static_cast<int>(prim::padded<Isa>(count))};
-      decode(b * block, column, count, decoded);
+      decode(reader, b * block, column, count, decoded);
       prim::product<prim::product_kind::add, prim::f32_words<Isa>, registers::outer_batch, block>(
-          row_of(a, b, m), batch, decoded, {0, rows}, {0, decoded.columns}, sums, block);
+          row_of(a, b, part.first), part.rows, decoded, {0, rows}, {0, decoded.columns}, sums,
+          block);
     }
-    for (int i = 0; i < batch; ++i) {
-      prim::store_row<Isa>(out_, (m + i) * out_.row + column, count, sums + i * block);
+    for (int i = 0; i < part.rows; ++i) {
+      prim::store_row<Isa>(out_, (part.first + i) * out_.row + column, count, sums + i * block);
     }
   }
 
-  void decode(std::int64_t row, std::int64_t column, int count, const panels& to) const {
-    const weight_reader<Isa> reader(weights_);
+  static void decode(const weight_reader<Isa>& reader, std::int64_t row, std::int64_t column,
+                     int count, const panels& to) {
     for (int r = 0; r < to.words; ++r) {
       alignas(64) float weights[block];
       reader.read(row + r, column, count, weights);
@@ -92,10 +101,10 @@ class row_product {
     }
   }
 
-  const packed_weights& weights_;
+  const quantized_kernel_args& args_;
+  const packed_weights& weights_;  ///< sizes and forms of all matrices are the same
   const strided_matrix& a_;
   const strided_matrix& out_;
-  std::int64_t batch_;
   std::int64_t blocks_of_rows_;
 };
 

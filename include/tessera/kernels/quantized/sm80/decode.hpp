@@ -151,20 +151,27 @@ __device__ __forceinline__ void store_unit(const strided_matrix& to, std::int64_
 
 inline constexpr int decode_threads = 256;
 
-/// A part of packed weights on its way out.
+/// A part of packed weights on its way out, of each matrix: blocks with the same y have one.
 struct decode_range {
   std::int64_t row = 0, rows = 0;
   std::int64_t unit = 0, units = 0;  ///< of the columns
+  std::int64_t matrices = 1;
+  const std::int32_t* sizes = nullptr;  ///< of their groups; null: all are wanted
 
   constexpr std::int64_t blocks() const {
     return (rows * units + decode_threads - 1) / decode_threads;
+  }
+  /// Whether the matrix of a block belongs to rows.
+  __device__ __forceinline__ bool is_wanted() const {
+    return sizes == nullptr || sizes[blockIdx.y] > 0;
   }
 };
 
 /// to [rows, 8 units] = the weights of a range: a thread has eight columns.
 static __global__ void __launch_bounds__(decode_threads)
-    decode_weights(const packed_weights weights, const strided_matrix to,
-                   const decode_range range) {
+    decode_weights(const packed_weights all, const strided_matrix to, const decode_range range) {
+  if (!range.is_wanted()) return;
+  const packed_weights weights = all.at(blockIdx.y);
   __shared__ float values[16];
   fill_values(weights, values);
   const std::int64_t at = std::int64_t{blockIdx.x} * decode_threads + threadIdx.x;
@@ -175,7 +182,7 @@ static __global__ void __launch_bounds__(decode_threads)
   const std::int64_t unit = at - row * range.units;
   float x[unit_columns];
   decode_unit(weights, values, range.row + row, range.unit + unit, x);
-  store_unit(to, row * to.row + unit * unit_columns, x);
+  store_unit(to, blockIdx.y * to.matrix + row * to.row + unit * unit_columns, x);
 }
 
 /// Gradients of scales and zeros from d_w, which has rows [first, first + rows) of the weights: a

@@ -155,7 +155,9 @@ __device__ __forceinline__ int group_shift_of(const packed_weights& weights) {
 /// The same as decode_weights, of 4 or 8 bits to elements of 16: a thread has a run of columns.
 template <class Element, int Bits>
 __global__ void __launch_bounds__(decode_threads)
-    decode_runs(const packed_weights weights, const strided_matrix to, const decode_range range) {
+    decode_runs(const packed_weights all, const strided_matrix to, const decode_range range) {
+  if (!range.is_wanted()) return;
+  const packed_weights weights = all.at(blockIdx.y);
   using run_type = decode_run<Bits>;
   __shared__ float values[16];
   fill_values(weights, values);
@@ -171,8 +173,9 @@ __global__ void __launch_bounds__(decode_threads)
              static_cast<const std::byte*>(weights.codes.data) + row * weights.codes.row * 4,
              group_row(weights.scales, row), group_row(weights.zeros, row), group_shift_of(weights),
              static_cast<int>(range.unit * unit_columns + run * run_type::columns));
-  auto* const first = reinterpret_cast<uint4*>(static_cast<Element*>(to.data) + in * to.row +
-                                               run * run_type::columns);
+  auto* const first =
+      reinterpret_cast<uint4*>(static_cast<Element*>(to.data) + blockIdx.y * to.matrix +
+                               in * to.row + run * run_type::columns);
   codes.template decode<Element>(weights, values,
                                  [first](int unit, const std::uint32_t(&pairs)[4]) {
                                    first[unit] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);

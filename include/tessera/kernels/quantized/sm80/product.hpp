@@ -20,6 +20,7 @@
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/quantized/sm80/decode.hpp>
 #include <tessera/kernels/quantized/sm80/decode_pairs.hpp>
+#include <tessera/kernels/quantized/sm80/groups.hpp>
 #include <tessera/kernels/quantized/sm80/thin_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -34,19 +35,25 @@ struct tile_factors {
   struct row {
     static constexpr grouped_matmul_config config{.target = backend::cuda_sm80, .type = Type};
   };
+  using launcher = grouped_matmul::sm80::launcher<row>;
   static auto entries() { return grouped_matmul::sm80::row_kernels<row>::entries(); }
+  static std::size_t bytes(const grouped_matmul_kernel_args& product, int multiprocessors) {
+    return cuda::workspace_bytes<launcher>(product, multiprocessors);
+  }
   static status launch(const grouped_matmul_kernel_args& product, const launch_context& context) {
-    return cuda::launch<grouped_matmul::sm80::launcher<row>>(product, context);
+    return cuda::launch<launcher>(product, context);
   }
 };
 
-/// Bytes of decoded weights at a time, about.
-inline constexpr std::int64_t decoded_bytes = 32 << 20;
+/// Bytes of decoded weights at a time, about: as many as a second-level cache holds, and of groups
+/// those of enough columns for a product that is long beside its beginning and its end.
+inline constexpr std::int64_t decoded_bytes = 32 << 20, decoded_bytes_of_groups = 256 << 20;
 
 /// How many of `count` lines of `bytes` are there at a time: whole tiles of a product.
-constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes) {
+constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes,
+                                      std::int64_t most_bytes = decoded_bytes) {
   constexpr std::int64_t tile = 128;
-  const std::int64_t fitting = decoded_bytes / std::max<std::int64_t>(bytes, 1) / tile * tile;
+  const std::int64_t fitting = most_bytes / std::max<std::int64_t>(bytes, 1) / tile * tile;
   return std::min(count, std::max(fitting, tile));
 }
 
@@ -72,13 +79,15 @@ class product_row {
         workspace_(workspace),
         multiprocessors_(multiprocessors) {
     cuda::workspace_parts parts(workspace);
-    parts.take(decoded_,
-               sums_columns() ? together_ * weights_.columns() : together_ * weights_.rows);
+    parts.take(decoded_, args.matrices * together_ * line_length());
+    parts.take(of_factors_, static_cast<std::int64_t>(factors_bytes_));
     bytes_ = parts.bytes();
     if constexpr (has_thin) {
-      cuda::workspace_parts few(workspace);
-      few.take(partial_, thin_launch<multiplied>::partial_sums(args.batch, multiprocessors));
-      if (args.batch <= thin_rows) bytes_ = std::max(bytes_, few.bytes());
+      if (thin_launch<multiplied>::has_few_rows(args)) {
+        cuda::workspace_parts few(workspace);
+        const typename thin_launch<multiplied>::memory memory(few, args, multiprocessors);
+        bytes_ = std::max(bytes_, few.bytes());
+      }
     }
     if (!wants_scales()) return;
     cuda::workspace_parts others(workspace);  // one after the other
@@ -109,7 +118,9 @@ class product_row {
   status launch(cudaStream_t stream, bool dependent) {
     stream_ = stream;
     if constexpr (has_thin) {
-      thin_launch<multiplied> few(args_, partial_, multiprocessors_);
+      cuda::workspace_parts parts(workspace_);
+      const typename thin_launch<multiplied>::memory memory(parts, args_, multiprocessors_);
+      thin_launch<multiplied> few(args_, memory, multiprocessors_);
       if (few.served()) return few.launch(stream, workspace_, dependent);
     }
     const std::int64_t results = sums_columns() ? weights_.rows : weights_.columns();
@@ -129,11 +140,15 @@ class product_row {
     return Backward && (args_.d_scales.data != nullptr || args_.d_zeros.data != nullptr);
   }
 
+  /// Weights that one of the result's columns is made of.
+  std::int64_t line_length() const { return sums_columns() ? weights_.columns() : weights_.rows; }
+
   static grouped_matrix rows_of(const strided_matrix& of) {
     grouped_matrix matrix;
     matrix.data = of.data;
     matrix.type = of.type;
     matrix.row = of.row;
+    matrix.group = of.matrix;
     return matrix;
   }
   static grouped_matrix columns_of(const strided_matrix& of, std::int64_t first) {
@@ -147,25 +162,29 @@ class product_row {
   status multiply(std::int64_t first, std::int64_t count) {
     const bool by_row = sums_columns();
     const std::int64_t columns = by_row ? weights_.columns() : count;
-    const strided_matrix decoded{.data = decoded_, .type = Type, .row = columns, .column = 1};
-    decode_range range{.rows = weights_.rows, .units = columns / unit_columns};
+    const bool grouped = args_.group_sizes != nullptr;
+    strided_matrix decoded{.data = decoded_, .type = Type, .row = columns, .column = 1};
+    if (grouped) decoded.matrix = count * line_length();
+    decode_range range{.rows = weights_.rows,
+                       .units = columns / unit_columns,
+                       .matrices = args_.matrices,
+                       .sizes = grouped ? args_.group_sizes + args_.group_offset : nullptr};
     if (by_row) {
       range.row = first;
       range.rows = count;
     } else {
       range.unit = first / unit_columns;
     }
-    if (range.blocks() > 0) {
+    if (range.blocks() > 0 && range.matrices > 0) {
       const cudaError_t code = decode(decoded, range);
       if (code != cudaSuccess) return cuda::launched(code);
     }
-    grouped_matmul_kernel_args product;
+    grouped_matmul_kernel_args product = groups_of(args_);
     product.lhs = rows_of(Backward ? args_.d_out : args_.x);
     product.rhs = rows_of(decoded);
     product.out = columns_of(Backward ? args_.d_x : args_.out, first);
-    product.m = args_.batch;
     product.n = count;
-    product.k = by_row ? weights_.columns() : weights_.rows;
+    product.k = line_length();
     product.transpose_rhs = by_row;
     return run(product);
   }
@@ -175,8 +194,9 @@ class product_row {
     if constexpr (Type != dtype::f32) {
       using run_type = decode_run<4>;
       constexpr std::int64_t units = run_type::units;
-      const auto address = reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
-                           static_cast<std::uintptr_t>(weights_.codes.row * 4);
+      const auto address =
+          reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
+          static_cast<std::uintptr_t>((weights_.codes.row | weights_.codes.matrix) * 4);
       if ((weights_.bits == 4 || weights_.bits == 8) &&
           weights_.group_size >= run_type::columns / 2 && weights_.columns() <= INT32_MAX &&
           address % 16 == 0 && range.unit % units == 0 && range.units % units == 0 &&
@@ -185,12 +205,17 @@ class product_row {
             weights_.bits == 8 ? &decode_runs<multiplied, 8> : &decode_runs<multiplied, 4>;
         const std::int64_t threads = range.rows * (range.units / units);
         return prim::cuda::launch_kernel(
-            run, cuda::grid_of((threads + decode_threads - 1) / decode_threads), decode_threads, 0,
+            run, grid_of((threads + decode_threads - 1) / decode_threads, range), decode_threads, 0,
             stream_, false, weights_, to, range);
       }
     }
-    return prim::cuda::launch_kernel(&decode_weights, cuda::grid_of(range.blocks()), decode_threads,
-                                     0, stream_, false, weights_, to, range);
+    return prim::cuda::launch_kernel(&decode_weights, grid_of(range.blocks(), range),
+                                     decode_threads, 0, stream_, false, weights_, to, range);
+  }
+  static dim3 grid_of(std::int64_t blocks, const decode_range& range) {
+    dim3 grid = cuda::grid_of(blocks);
+    grid.y = static_cast<unsigned>(range.matrices);
+    return grid;
   }
 
   /// d_w [rows, columns] of some rows at a time, and the sums of its groups.
@@ -219,20 +244,24 @@ class product_row {
   }
 
   status run(const grouped_matmul_kernel_args& product) {
-    return Factors::launch(product, {.threads = multiprocessors_, .stream = stream_});
+    return Factors::launch(product, {.threads = multiprocessors_,
+                                     .workspace = of_factors_,
+                                     .workspace_bytes = factors_bytes_,
+                                     .stream = stream_});
   }
 
   const quantized_kernel_args& args_;
   const packed_weights& weights_;
   std::int64_t together_ =
-      sums_columns()
-          ? lines_together(weights_.rows, weights_.columns() * std::int64_t{sizeof(multiplied)})
-          : lines_together(weights_.columns(), weights_.rows* std::int64_t{sizeof(multiplied)});
+      lines_together(sums_columns() ? weights_.rows : weights_.columns(),
+                     args_.matrices* line_length() * std::int64_t{sizeof(multiplied)},
+                     args_.group_sizes != nullptr ? decoded_bytes_of_groups : decoded_bytes);
   multiplied* decoded_ = nullptr;
+  std::byte* of_factors_ = nullptr;
   float* d_w_ = nullptr;
-  float* partial_ = nullptr;
-  const std::byte* workspace_;
+  std::byte* workspace_;
   int multiprocessors_;
+  std::size_t factors_bytes_ = Factors::bytes(groups_of(args_), multiprocessors_);
   std::size_t bytes_ = 0;
   cudaStream_t stream_ = nullptr;
 };

@@ -14,6 +14,8 @@
 
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/kernels/quantized/sm80/groups.hpp>
 #include <tessera/kernels/quantized/sm80/thin_product.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/arrivals.hpp>
@@ -105,34 +107,54 @@ class thin_launch {
     return listed;
   }
 
-  /// Sums that blocks may leave.
-  static std::int64_t partial_sums(std::int64_t batch, int multiprocessors) {
-    const auto of_blocks = [multiprocessors]<class Layout>(Layout) {
-      return std::int64_t{multiprocessors} * Layout::blocks * 2 * Layout::outputs * Layout::rows;
-    };
-    constexpr auto code = thin_code::whole4;
-    return batch > 8 ? of_blocks(thin_layout<code, 2>()) : of_blocks(thin_layout<code, 1>());
+  /// Whether rows of x are few, or those of a group where they are spread evenly.
+  static bool has_few_rows(const quantized_kernel_args& call) {
+    constexpr std::int64_t of_group = 2 * thin_rows;  // read from the second-level cache
+    return call.group_sizes == nullptr ? call.batch <= thin_rows
+                                       : call.batch / of_group <= call.matrices;
   }
 
-  thin_launch(const quantized_kernel_args& call, float* partial, int multiprocessors)
-      : chosen_(variant_of(call.weights, call.batch > 8)), multiprocessors_(multiprocessors) {
+  /// Memory of a launch.
+  struct memory {
+    float* partial = nullptr;  ///< sums that blocks may leave
+    grouped_matmul::sm80::row_table table{};
+
+    memory(cuda::workspace_parts& parts, const quantized_kernel_args& call, int multiprocessors) {
+      const auto of_blocks = [multiprocessors]<class Layout>(Layout) {
+        return std::int64_t{multiprocessors} * Layout::blocks * 2 * Layout::outputs * Layout::rows;
+      };
+      constexpr auto code = thin_code::whole4;
+      parts.take(partial, wants_two_tiles(call) ? of_blocks(thin_layout<code, 2>())
+                                                : of_blocks(thin_layout<code, 1>()));
+      if (call.group_sizes == nullptr) return;
+      table.segments = grouped_matmul::sm80::row_table::segments_of(call.matrices);
+      parts.take(table.rows, table.segments + 1);
+      parts.take(table.tiles, table.segments + 1);
+    }
+  };
+
+  thin_launch(const quantized_kernel_args& call, const memory& of_launch, int multiprocessors)
+      : chosen_(variant_of(call.weights, wants_two_tiles(call))),
+        multiprocessors_(multiprocessors) {
     args_.call = call;
-    args_.partial = partial;
+    args_.partial = of_launch.partial;
+    args_.table = of_launch.table;
     const packed_weights& weights = call.weights;
     served_ =
-        chosen_.run != nullptr && !call.transposed && call.batch > 0 && call.batch <= thin_rows &&
+        chosen_.run != nullptr && !call.transposed && call.batch > 0 && has_few_rows(call) &&
         weights.rows > 0 && weights.columns() % thin_chunk == 0 && weights.columns() > 0 &&
         (weights.bits == 4 || weights.bits == 8) &&
         (std::is_same_v<Element, f16> ? call.x.type == dtype::f16 : call.x.type == dtype::bf16) &&
         are_multiples(16, call.x.data, call.x.row * 2) &&
-        are_multiples(16, weights.codes.data, weights.codes.row * 4) &&
+        are_multiples(16, weights.codes.data, (weights.codes.row | weights.codes.matrix) * 4) &&
         has_short_rows(weights.codes.row * 4) && has_short_rows(call.x.row * 2);
     if (!served_) return;
     args_.stages_of_tile =
         static_cast<int>((weights.columns() + chosen_.columns - 1) / chosen_.columns);
     args_.group_shift = std::countr_zero(static_cast<std::uint64_t>(weights.group_size));
     const bool bytes = !has_float_scales(weights.mode);
-    served_ = tile_count() * args_.stages_of_tile < INT32_MAX &&
+    args_.tiles = static_cast<int>(tile_count());
+    served_ = tile_count() * args_.stages_of_tile < INT32_MAX && shares_of_rows() <= most_shares &&
               weights.group_size >= (bytes ? 16 : 32) &&
               cut(weights.scales, bytes ? 1 : static_cast<int>(size_of(weights.scales.type)),
                   args_.scales);
@@ -146,26 +168,47 @@ class thin_launch {
 
   /// `dependent`: before the kernel before it has ended.
   status launch(cudaStream_t stream, const std::byte* workspace, bool dependent) {
-    const std::int64_t tiles = tile_count();
+    if (args_.table.rows != nullptr) {
+      const cudaError_t code = prim::cuda::launch_kernel(
+          &grouped_matmul::sm80::place_groups, 1, prim::cuda::warp_size, 0, stream, false,
+          groups_of(args_.call), args_.table, rows_of_tile());
+      if (code != cudaSuccess) return cuda::launched(code);
+    }
+    const std::int64_t tiles = tile_count(), shares = shares_of_rows();
     std::int64_t steps = tiles * args_.stages_of_tile;
-    if (tiles <= prim::cuda::counted_tiles && workspace != nullptr) {
+    if (tiles * shares <= prim::cuda::counted_tiles && workspace != nullptr) {
       args_.arrivals = thin_arrivals::table.place_of(workspace, 1);
     }
     if (args_.arrivals < 0) {
       args_.step = args_.stages_of_tile;
       steps = tiles;
     }
-    std::int64_t blocks =
-        std::min<std::int64_t>(std::int64_t{multiprocessors_} * chosen_.blocks, steps);
+    const std::int64_t together = std::int64_t{multiprocessors_} * chosen_.blocks;
+    std::int64_t blocks = std::min(std::max<std::int64_t>(together / shares, 1), steps);
     blocks = std::min(blocks, tiles * (prim::cuda::arrivals::most_splits - 2));
     args_.share = static_cast<int>(steps / blocks);
     args_.longer = static_cast<int>(steps % blocks);
+    dim3 grid = cuda::grid_of(blocks);
+    grid.y = static_cast<unsigned>(shares);
     return cuda::launched(prim::cuda::launch_kernel(
-        chosen_.run, cuda::grid_of(blocks), chosen_.threads,
-        chosen_.bytes(args_.scales.bytes, args_.zeros.bytes), stream, dependent, args_));
+        chosen_.run, grid, chosen_.threads, chosen_.bytes(args_.scales.bytes, args_.zeros.bytes),
+        stream, dependent, args_));
   }
 
  private:
+  static constexpr std::int64_t most_shares = 65535;  ///< blocks of the second axis of a grid
+
+  static bool wants_two_tiles(const quantized_kernel_args& call) {
+    return call.batch > 8 * std::max<std::int64_t>(call.matrices, 1);
+  }
+  int rows_of_tile() const { return wants_two_tiles(args_.call) ? 16 : 8; }
+  /// Parts that rows are cut into, as many as there can be: each has a row.
+  std::int64_t shares_of_rows() const {
+    if (args_.table.rows == nullptr) return 1;
+    const std::int64_t batch = args_.call.batch;
+    return std::min(batch, batch / rows_of_tile() + args_.table.segments);
+  }
+
   std::int64_t tile_count() const {
     return (args_.call.weights.rows + chosen_.outputs - 1) / chosen_.outputs;
   }
@@ -180,6 +223,7 @@ class thin_launch {
     const packed_weights& weights = args_.call.weights;
     to.data = static_cast<const std::byte*>(numbers.data);
     to.row = numbers.row * size;
+    to.matrix = numbers.matrix * size;
     to.end = weights.groups * size;
     to.number = size;
     if (!has_short_rows(to.row)) return false;
@@ -188,7 +232,7 @@ class thin_launch {
     for (to.piece_shift = 4; to.piece_shift >= 2; --to.piece_shift) {
       const std::int64_t piece = std::int64_t{1} << to.piece_shift;
       if (to.bytes % piece == 0 &&
-          are_multiples(static_cast<std::uintptr_t>(piece), to.data, to.row | to.end)) {
+          are_multiples(static_cast<std::uintptr_t>(piece), to.data, to.row | to.end | to.matrix)) {
         return true;
       }
     }

@@ -3,7 +3,8 @@
 // rounded, multiplied by the matrix unit and scaled by group in f32.
 //
 // A block goes through an even share of all stages, tile by tile; a warp has 16 outputs. Tiles that
-// several blocks share are summed by the last of them, in the order of the inputs.
+// several blocks share are summed by the last of them, in the order of the inputs. Rows of groups
+// are cut into as few as that, each with blocks of its own.
 #pragma once
 
 #include <cstdint>
@@ -39,29 +40,53 @@ __device__ __forceinline__ unsigned* thin_word(int place, int tile) {
   return &words[place][tile];
 }
 
+/// Puts an element of the result.
+__device__ __forceinline__ void put_output(const thin_args& args, const thin_rows_of_block& own,
+                                           int row, std::int64_t output, float sum) {
+  if (row >= own.rows || output >= args.call.weights.rows) return;
+  const strided_matrix& out = args.call.out;
+  prim::cuda::put_number(out.data, out.type, (own.first + row) * out.row + output, sum);
+}
+
+/// Rows of no group are 0.
+__device__ __forceinline__ void put_zeros(const thin_args& args, const thin_rows_of_block& own) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t output = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+       output < args.call.weights.rows; output += step) {
+    for (int row = 0; row < own.rows; ++row) put_output(args, own, row, output, 0.0f);
+  }
+}
+
+/// Where a block leaves the sums of a tile that it shares: of its first one and its last one.
+template <class layout>
+__device__ __forceinline__ float* sums_of_block(const thin_args& args, int block, bool is_last) {
+  const std::int64_t number = std::int64_t{blockIdx.y} * gridDim.x + block;
+  return args.partial + (number * 2 + (is_last ? 1 : 0)) * (layout::rows * layout::outputs);
+}
+
 /// Adds up what the blocks of a tile have left, in their order, if the caller is the last of them.
 template <class layout>
-__device__ __forceinline__ void combine_if_last(const thin_args& args, int tile) {
+__device__ __forceinline__ void combine_if_last(const thin_args& args,
+                                                const thin_rows_of_block& own, int tile) {
   __shared__ unsigned is_last;
   const int first = block_of(args, tile * args.stages_of_tile);
   const int last = block_of(args, (tile + 1) * args.stages_of_tile - 1);
   __syncthreads();
   if (threadIdx.x == 0) {
-    const prim::cuda::arrivals counted(thin_word(args.arrivals, tile), last - first + 1, 1);
+    const int word = static_cast<int>(blockIdx.y) * args.tiles + tile;
+    const prim::cuda::arrivals counted(thin_word(args.arrivals, word), last - first + 1, 1);
     is_last = counted.arrive(0);
   }
   __syncthreads();
   if (is_last == 0) return;
   constexpr int together = 4;  // outputs of a thread
-  const packed_weights& weights = args.call.weights;
   for (int at = static_cast<int>(threadIdx.x) * together; at < layout::rows * layout::outputs;
        at += layout::threads * together) {
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 4
     for (int block = first; block <= last; ++block) {
-      const std::int64_t slot = block * 2 + (block == first ? 1 : 0);
-      const float4 part = __ldcg(reinterpret_cast<const float4*>(
-          args.partial + slot * layout::rows * layout::outputs + at));
+      const float4 part = __ldcg(
+          reinterpret_cast<const float4*>(sums_of_block<layout>(args, block, block == first) + at));
       sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
     }
     const float of_output[together] = {sum.x, sum.y, sum.z, sum.w};
@@ -69,9 +94,7 @@ __device__ __forceinline__ void combine_if_last(const thin_args& args, int tile)
 #pragma unroll
     for (int i = 0; i < together; ++i) {
       const std::int64_t output = std::int64_t{tile} * layout::outputs + at % layout::outputs + i;
-      if (row >= args.call.batch || output >= weights.rows) continue;
-      prim::cuda::put_number(args.call.out.data, args.call.out.type,
-                             row * args.call.out.row + output, of_output[i]);
+      put_output(args, own, row, output, of_output[i]);
     }
   }
 }
@@ -91,13 +114,18 @@ __global__ void __launch_bounds__(thin_layout<Code, Tiles>::threads,
   const int end = first_unit(args, static_cast<int>(blockIdx.x) + 1);
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
+  const thin_rows_of_block own = rows_of_block(args, layout::rows);
+  if (own.rows == 0) return;
+  if (own.matrix < 0) return put_zeros(args, own);
+  const thin_operands operands(args, own);
   const thin_lane<Element, Code, Period, Tiles> lane(args);
   thin_place<layout> here(args, begin), ahead = here;
   prim::cuda::pipeline<layout::stages> ring;
 #pragma unroll
   for (int i = 0; i < layout::stages - 1; ++i) {
     if (begin + i < end) {
-      copy_stage<layout>(args, memory + static_cast<std::uint32_t>(i) * stage_bytes, ahead);
+      copy_stage<layout>(args, operands, memory + static_cast<std::uint32_t>(i) * stage_bytes,
+                         ahead);
     }
     ring.commit();
     ahead.advance(args);
@@ -108,7 +136,8 @@ __global__ void __launch_bounds__(thin_layout<Code, Tiles>::threads,
     ring.template wait<layout::stages - 2>();
     if (unit + layout::stages - 1 < end) {
       const int place = ring.stage() == 0 ? layout::stages - 1 : ring.stage() - 1;
-      copy_stage<layout>(args, memory + static_cast<std::uint32_t>(place) * stage_bytes, ahead);
+      copy_stage<layout>(args, operands, memory + static_cast<std::uint32_t>(place) * stage_bytes,
+                         ahead);
       ahead.advance(args);
     }
     ring.commit();
@@ -118,21 +147,18 @@ __global__ void __launch_bounds__(thin_layout<Code, Tiles>::threads,
     const bool ends_tile = here.stage + 1 == args.stages_of_tile;
     if (ends_tile || unit + 1 == end) {
       const packed_weights& weights = args.call.weights;
-      const float of_tensor =
-          weights.tensor_scale != nullptr ? *static_cast<const float*>(weights.tensor_scale) : 1.0f;
+      const auto* const tensor_scale = static_cast<const float*>(weights.tensor_scale);
+      const float of_tensor = tensor_scale != nullptr ? tensor_scale[own.matrix] : 1.0f;
       if (whole && ends_tile) {
         lane.each(totals, [&](int row, int output, float sum) {
-          if (row >= args.call.batch || here.first + output >= weights.rows) return;
-          prim::cuda::put_number(args.call.out.data, args.call.out.type,
-                                 row * args.call.out.row + here.first + output, sum * of_tensor);
+          put_output(args, own, row, here.first + output, sum * of_tensor);
         });
       } else {
-        const std::int64_t slot = std::int64_t{blockIdx.x} * 2 + (whole ? 1 : 0);
-        float* const partial = args.partial + slot * layout::rows * layout::outputs;
+        float* const partial = sums_of_block<layout>(args, static_cast<int>(blockIdx.x), whole);
         lane.each(totals, [&](int row, int output, float sum) {
           partial[row * layout::outputs + output] = sum * of_tensor;
         });
-        combine_if_last<layout>(args, static_cast<int>(here.first / layout::outputs));
+        combine_if_last<layout>(args, own, static_cast<int>(here.first / layout::outputs));
       }
       totals.clear();
       whole = true;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/kernels/quantized/sm80/thin_codes.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/shared_words.hpp>
@@ -20,23 +21,61 @@ inline constexpr int line_bytes = 128;
 struct group_bytes {
   const std::byte* data = nullptr;  ///< null: there are none
   std::int64_t row = 0;             ///< bytes between outputs
+  std::int64_t matrix = 0;          ///< bytes between matrices
   std::int64_t end = 0;             ///< bytes of an output
   int bytes = 0;                    ///< of an output in a stage
   int piece_shift = 2;              ///< log2 of the bytes that a copy brings: 4, 8 or 16
   int number = 0;                   ///< bytes of a number
 };
 
-/// A launch. Units are stages, tile by tile; blocks have even shares of them.
+/// A launch. Units are stages, tile by tile; blocks have even shares of them. Of groups, blocks
+/// with the same y have the units of a few rows of a group.
 struct thin_args {
   quantized_kernel_args call;
   group_bytes scales, zeros;
-  int step = 1;    ///< units that stay together
-  int share = 0;   ///< steps of a block
-  int longer = 0;  ///< blocks that have one more
+  grouped_matmul::sm80::row_table table;  ///< null: one matrix, and all rows are few
+  int step = 1;                           ///< units that stay together
+  int share = 0;                          ///< steps of a block
+  int longer = 0;                         ///< blocks that have one more
   int stages_of_tile = 0;
+  int tiles = 0;             ///< of a matrix
   int group_shift = 0;       ///< log2 of the group size
   int arrivals = -1;         ///< the place of the words
   float* partial = nullptr;  ///< two tiles of each block
+};
+
+/// The rows of x that a block has, and their matrix.
+struct thin_rows_of_block {
+  std::int64_t matrix = 0;  ///< below 0: rows of no group
+  std::int64_t first = 0;
+  int rows = 0;
+};
+/// All lanes of a warp ask together.
+__device__ __forceinline__ thin_rows_of_block rows_of_block(const thin_args& args, int most) {
+  const grouped_matmul::sm80::row_table& table = args.table;
+  if (table.rows == nullptr) return {0, 0, static_cast<int>(args.call.batch)};
+  const std::int64_t number = blockIdx.y;
+  if (number >= table.tiles[table.segments]) return {};
+  const std::int64_t segment = grouped_matmul::sm80::segment_of(table, number);
+  thin_rows_of_block own;
+  own.matrix = segment == 0 || segment + 1 == table.segments ? -1 : segment - 1;
+  own.first = table.rows[segment] + (number - table.tiles[segment]) * most;
+  own.rows = static_cast<int>(min(table.rows[segment + 1] - own.first, std::int64_t{most}));
+  return own;
+}
+
+/// Where a block reads.
+struct thin_operands {
+  const std::byte *codes, *x, *scales, *zeros;
+  int rows;  ///< of x
+
+  __device__ __forceinline__ thin_operands(const thin_args& args, const thin_rows_of_block& own)
+      : codes(static_cast<const std::byte*>(args.call.weights.codes.data) +
+              own.matrix * args.call.weights.codes.matrix * 4),
+        x(static_cast<const std::byte*>(args.call.x.data) + own.first * args.call.x.row * 2),
+        scales(args.scales.data + own.matrix * args.scales.matrix),
+        zeros(args.zeros.data + own.matrix * args.zeros.matrix),
+        rows(own.rows) {}
 };
 
 /// Sizes for 8 or 16 rows of x. Many rows want many outputs to a block, which read x once; few want
@@ -109,10 +148,10 @@ __device__ __forceinline__ std::int64_t first_byte(const thin_args& args, const 
 /// The numbers of a stage on their way. Offsets in a tile have 32 bits.
 template <class Layout>
 __device__ __forceinline__ void copy_numbers(const thin_args& args, const group_bytes& from,
-                                             std::uint32_t to, const thin_place<Layout>& place,
-                                             int last) {
+                                             const std::byte* data, std::uint32_t to,
+                                             const thin_place<Layout>& place, int last) {
   const std::int64_t begin = first_byte<Layout>(args, from, place.stage);
-  const std::byte* const source = from.data + place.first * from.row + begin;
+  const std::byte* const source = data + place.first * from.row + begin;
   const auto left = static_cast<int>(from.end - begin < 1024 ? from.end - begin : 1024);
   const auto row_bytes = static_cast<std::uint32_t>(from.row);
   const int shift = from.piece_shift, pieces = from.bytes >> shift;
@@ -138,8 +177,8 @@ __device__ __forceinline__ void copy_numbers(const thin_args& args, const group_
 
 /// All of a stage on its way to `to`. What lies beyond the columns or the rows of x becomes 0.
 template <class Layout>
-__device__ __forceinline__ void copy_stage(const thin_args& args, std::uint32_t to,
-                                           const thin_place<Layout>& place) {
+__device__ __forceinline__ void copy_stage(const thin_args& args, const thin_operands& from,
+                                           std::uint32_t to, const thin_place<Layout>& place) {
   const packed_weights& weights = args.call.weights;
   const auto thread = static_cast<int>(threadIdx.x);
   const std::int64_t outputs_left = weights.rows - place.first;
@@ -152,8 +191,7 @@ __device__ __forceinline__ void copy_stage(const thin_args& args, std::uint32_t 
   constexpr int of_row = Layout::row_bytes / 16, outputs_at_once = Layout::threads / of_row;
   const auto row_bytes = static_cast<std::uint32_t>(weights.codes.row * 4);
   const int output = thread / of_row, chunk = thread % of_row;
-  const std::byte* const codes = static_cast<const std::byte*>(weights.codes.data) +
-                                 place.first * weights.codes.row * 4 +
+  const std::byte* const codes = from.codes + place.first * weights.codes.row * 4 +
                                  (std::int64_t{place.stage} * Layout::row_bytes + chunk * 16);
   const std::uint32_t code = to + code_offset<Layout>(static_cast<std::uint32_t>(output),
                                                       static_cast<std::uint32_t>(chunk));
@@ -168,8 +206,7 @@ __device__ __forceinline__ void copy_stage(const thin_args& args, std::uint32_t 
   static_assert(outputs_at_once % 8 == 0);
 
   constexpr int chunks = Layout::x_row_bytes / 16;  // 8 columns each
-  const auto* const x = static_cast<const std::byte*>(args.call.x.data) +
-                        std::int64_t{place.stage} * Layout::x_row_bytes;
+  const std::byte* const x = from.x + std::int64_t{place.stage} * Layout::x_row_bytes;
   const auto x_row = static_cast<std::uint32_t>(args.call.x.row * 2);
   constexpr int count = Layout::rows * chunks;
 #pragma unroll
@@ -180,13 +217,13 @@ __device__ __forceinline__ void copy_stage(const thin_args& args, std::uint32_t 
     const auto part = static_cast<std::uint32_t>(at % chunks);
     prim::cuda::copy_async_16_or_zeros(
         to + Layout::code_bytes + x_offset<Layout>(row, part), x + (row * x_row + part * 16),
-        row < args.call.batch && static_cast<int>(part) * 8 < columns);
+        row < static_cast<std::uint32_t>(from.rows) && static_cast<int>(part) * 8 < columns);
   }
 
   const std::uint32_t numbers = to + Layout::scales_at;
-  copy_numbers<Layout>(args, args.scales, numbers, place, last);
+  copy_numbers<Layout>(args, args.scales, from.scales, numbers, place, last);
   if (args.zeros.data != nullptr) {
-    copy_numbers<Layout>(args, args.zeros,
+    copy_numbers<Layout>(args, args.zeros, from.zeros,
                          numbers + static_cast<std::uint32_t>(Layout::outputs * args.scales.bytes),
                          place, last);
   }

@@ -34,9 +34,13 @@ struct panel_factors {
   struct row {
     static constexpr grouped_matmul_config config{.target = backend::cuda_sm90, .type = Type};
   };
+  using launcher = grouped_matmul::sm90::launcher<row>;
   static auto entries() { return grouped_matmul::sm90::row_kernels<row>::entries(); }
+  static std::size_t bytes(const grouped_matmul_kernel_args& product, int multiprocessors) {
+    return cuda::workspace_bytes<launcher>(product, multiprocessors);
+  }
   static status launch(const grouped_matmul_kernel_args& product, const launch_context& context) {
-    return cuda::launch<grouped_matmul::sm90::launcher<row>>(product, context);
+    return cuda::launch<launcher>(product, context);
   }
 };
 
@@ -72,10 +76,11 @@ class decoded_products {
     const auto address = reinterpret_cast<std::uintptr_t>(weights.codes.data) |
                          static_cast<std::uintptr_t>(weights.codes.row * 4);
     constexpr std::int64_t most = INT32_MAX / 2;  // positions are numbers of 32 bits
-    served_ = !args.transposed && args.batch > 0 && weights.rows > 0 && weights.columns() > 0 &&
-              (bits_ == 4 || bits_ == 8) && args.x.type == Type && weights.columns() % 32 == 0 &&
-              weights.group_size >= 16 && address % 16 == 0 && args.batch <= most &&
-              weights.rows <= most && weights.columns() <= most;
+    served_ = !args.transposed && args.group_sizes == nullptr && args.batch > 0 &&
+              weights.rows > 0 && weights.columns() > 0 && (bits_ == 4 || bits_ == 8) &&
+              args.x.type == Type && weights.columns() % 32 == 0 && weights.group_size >= 16 &&
+              address % 16 == 0 && args.batch <= most && weights.rows <= most &&
+              weights.columns() <= most;
     if (!served_) return;
     all_.weights = weights;
     product_args& product = all_.product;

@@ -152,9 +152,10 @@ class streamed_launch {
   static bool takes(const quantized_kernel_args& call) {
     const packed_weights& weights = call.weights;
     constexpr std::int64_t most = 1 << 20;  // positions are numbers of 32 bits
-    if (call.transposed || call.batch <= 0 || call.batch > most || weights.rows <= 0 ||
-        weights.rows > most || weights.columns() <= 0 || weights.columns() > most ||
-        (weights.bits != 4 && weights.bits != 8) || call.x.type != Type) {
+    if (call.transposed || call.group_sizes != nullptr || call.batch <= 0 || call.batch > most ||
+        weights.rows <= 0 || weights.rows > most || weights.columns() <= 0 ||
+        weights.columns() > most || (weights.bits != 4 && weights.bits != 8) ||
+        call.x.type != Type) {
       return false;
     }
     const bool bytes = !has_float_scales(weights.mode);
