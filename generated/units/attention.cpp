@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0ac86fd80679c85b";
-  if (kind == device_kind::cuda) return "699a774902df1a36";
+  if (kind == device_kind::cpu) return "4dba781dc7fbf290";
+  if (kind == device_kind::cuda) return "03f1ab95aff95c6c";
   return {};
 }
 

@@ -54,6 +54,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cuda_sm90_f16_128x256x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x128x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x192x128, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_f8_e5m2_128x192x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_i8_128x128x128, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm90_i8_128x192x128, 0, 0, 0, 0>
 #endif
@@ -66,8 +67,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a8a831ff1b7b0a07";
-  if (kind == device_kind::cuda) return "00906cf63483d240";
+  if (kind == device_kind::cpu) return "d3b246e087429e3e";
+  if (kind == device_kind::cuda) return "83234c1224578c93";
   return {};
 }
 

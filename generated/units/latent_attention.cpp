@@ -36,6 +36,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cpu_avx512_expanded_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx512_selected_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx512_selected_forward, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx512_bf16_absorbed_forward_bf16, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_absorbed_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_expanded_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_generic_expanded_forward, 0, 0>
@@ -65,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "872f02c701dad10c";
-  if (kind == device_kind::cuda) return "fff60dfd7885f297";
+  if (kind == device_kind::cpu) return "4113bb77040858e3";
+  if (kind == device_kind::cuda) return "f9694d09fde17dcc";
   return {};
 }
 

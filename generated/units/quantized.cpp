@@ -60,8 +60,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "76f02d86e1199b57";
-  if (kind == device_kind::cuda) return "d3eb1863042bb882";
+  if (kind == device_kind::cpu) return "2e96a36922dc82f5";
+  if (kind == device_kind::cuda) return "df3e0a58000a17f4";
   return {};
 }
 
@@ -93,6 +93,12 @@ status quantized_matmul(const quantized_matmul_args& args, const quantized_optio
 }
 status quantized_matmul_backward(const quantized_matmul_args& args, const quantized_options& options, const context& where) {
   return call_of(quantized_record, quantized_matmul_op::quantized_matmul_backward, args, options, where);
+}
+status quantized_grouped_matmul(const quantized_matmul_args& args, const quantized_options& options, const context& where) {
+  return call_of(quantized_record, quantized_matmul_op::quantized_grouped_matmul, args, options, where);
+}
+status quantized_grouped_matmul_backward(const quantized_matmul_args& args, const quantized_options& options, const context& where) {
+  return call_of(quantized_record, quantized_matmul_op::quantized_grouped_matmul_backward, args, options, where);
 }
 result<basic_plan<basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>>> plan(
     const basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>& problem,
