@@ -91,7 +91,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "920abe4774ec237c";
-  if (kind == device_kind::cuda) return "3e252dacdfd89f6b";
+  if (kind == device_kind::cuda) return "9ccd7c87a52451d5";
   return {};
 }
 
