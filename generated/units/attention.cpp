@@ -279,7 +279,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "85f1e3662b3ba066";
-  if (kind == device_kind::cuda) return "dc17bf5b99380826";
+  if (kind == device_kind::cuda) return "c5e758cd9669412f";
   return {};
 }
 

@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8ff48f0202762c62";
-  if (kind == device_kind::cuda) return "39cf36def9f57f69";
+  if (kind == device_kind::cuda) return "9b7f69fae5cf0e18";
   return {};
 }
 

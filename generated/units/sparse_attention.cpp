@@ -71,7 +71,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "60ae3ed64c532b1d";
-  if (kind == device_kind::cuda) return "b8af38ae18771ed0";
+  if (kind == device_kind::cuda) return "c4832e349381a077";
   return {};
 }
 
