@@ -136,8 +136,10 @@ struct kernel_traits {
   static constexpr int stages = sm90_stages::of(config).kv;
 
   /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
-  /// It is free for others a work tile later, as there is a second one.
-  static constexpr bool stores_boxes = !codes_of_heads && v_panels <= qk_panels && q_stages == 2;
+  /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
+  /// have no registers left for it.
+  static constexpr bool stores_boxes =
+      !codes_of_heads && !classifies && v_panels <= qk_panels && q_stages == 2;
 };
 
 /// Rows of a warp of a consumer.
