@@ -278,7 +278,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5934d23c08bcfcf8";
+  if (kind == device_kind::cpu) return "85f1e3662b3ba066";
   if (kind == device_kind::cuda) return "b4aac457374677bf";
   return {};
 }

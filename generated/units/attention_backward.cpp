@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3364439748cce103";
+  if (kind == device_kind::cpu) return "f110c827a6cc0a3f";
   if (kind == device_kind::cuda) return "335649ae2ef17743";
   return {};
 }

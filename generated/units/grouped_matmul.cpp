@@ -67,7 +67,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "28f4a0b2f4f141bc";
+  if (kind == device_kind::cpu) return "1cbe20aae2885ab7";
   if (kind == device_kind::cuda) return "d0f7984b51d4cb79";
   return {};
 }
