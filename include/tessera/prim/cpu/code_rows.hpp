@@ -172,16 +172,4 @@ TESSERA_INLINE float nearest_of_codes(dtype type, float x) {
   return float_of(nearest<f8_e4m3>(x));
 }
 
-/// The first `count` floats as the elements of 8 bits next to them. A tensor is anything with the
-/// members `data` and `type`.
-template <class Isa, class Tensor>
-void store_codes(const Tensor& tensor, std::int64_t offset, std::int64_t count, const float* from) {
-  const auto store = [&]<class Code>(Code* to) {
-    for (std::int64_t at = 0; at < count; ++at) to[offset + at] = nearest<Code>(from[at]);
-  };
-  if (tensor.type == dtype::i8) return store(static_cast<std::int8_t*>(tensor.data));
-  if (tensor.type == dtype::f8_e5m2) return store(static_cast<f8_e5m2*>(tensor.data));
-  store(static_cast<f8_e4m3*>(tensor.data));
-}
-
 }  // namespace tessera::prim

@@ -1,4 +1,4 @@
-// Rows of elements of 8 bits and of their scales, as floats.
+// Rows of elements of 8 bits and of their scales, as floats, and back.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
+#include <tessera/prim/common/element_cast.hpp>
 #include <tessera/prim/cpu/code_rows.hpp>
 #include <tessera/spec/float8.hpp>
 
@@ -40,6 +41,17 @@ void scale_codes(const grouped_matrix& scales, product_scales how, std::int64_t 
   for_each_scale_block(inside, scale_block, [&](std::int64_t block, int first, int count) {
     scale_part<Kernel>(to + first, row[block], count);
   });
+}
+
+/// The first `count` floats as the elements of 8 bits next to them.
+template <class Kernel>
+void store_codes(const grouped_matrix& to, std::int64_t offset, int count, const float* from) {
+  const auto store = [&]<class Code>(Code* codes) {
+    for (int at = 0; at < count; ++at) codes[offset + at] = prim::nearest<Code>(from[at]);
+  };
+  if (to.type == dtype::i8) return store(static_cast<std::int8_t*>(to.data));
+  if (to.type == dtype::f8_e5m2) return store(static_cast<f8_e5m2*>(to.data));
+  store(static_cast<f8_e4m3*>(to.data));
 }
 
 }  // namespace tessera::kernels::grouped_matmul::cpu

@@ -17,7 +17,6 @@
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_product.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/weights.hpp>
-#include <tessera/prim/cpu/code_rows.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
@@ -148,7 +147,7 @@ class row_products {
       const float scale = args_.out_code_scale.at(matrix, row, block);
       for (int at = first; at < first + count; ++at) sums[at] /= scale;
     });
-    prim::store_codes<isa_type>(to_, offset, columns.count, sums);
+    cpu::store_codes<Kernel>(to_, offset, columns.count, sums);
   }
 
   const grouped_matmul_kernel_args& args_;
