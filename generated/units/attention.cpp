@@ -278,8 +278,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4dba781dc7fbf290";
-  if (kind == device_kind::cuda) return "03f1ab95aff95c6c";
+  if (kind == device_kind::cpu) return "7ad29e8fbcf5ed7a";
+  if (kind == device_kind::cuda) return "1a1aa4913c368641";
   return {};
 }
 

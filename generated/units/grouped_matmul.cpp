@@ -67,7 +67,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d3b246e087429e3e";
+  if (kind == device_kind::cpu) return "d2897c0868c8a087";
   if (kind == device_kind::cuda) return "83234c1224578c93";
   return {};
 }

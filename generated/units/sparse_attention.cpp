@@ -71,7 +71,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "60ae3ed64c532b1d";
-  if (kind == device_kind::cuda) return "d39017fa1d626b84";
+  if (kind == device_kind::cuda) return "f6ac4445d85e4d9f";
   return {};
 }
 
