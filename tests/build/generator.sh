@@ -73,6 +73,17 @@ if "$generator" --costs "$costs" --output "$folder/table" --include "$edited" --
 fi
 expect 0 "$stale" --output "$folder/table"
 
+# A build that lacks the back end of a line's row lacks the line.
+hopper=$(grep -o '"attention.cuda_sm90[^"]*"' "$source/generated/rows/attention.inc" | head -1 | tr -d '"')
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$source/tests/build python3 -c \
+  'import sys; from lookup_lines import lookup_line; print(lookup_line(row=sys.argv[1]), end="")' \
+  "$hopper" >"$folder/table/lookup/some_gpu.txt"
+expect 0 "some_gpu.txt: 1 of 1 lines were measured with other kernels" --output "$folder/table"
+of_hopper="/defined(TESSERA_CUDA_SM90)/,/#endif/"
+sed "$of_hopper!d" "$folder/table/units/lookup.cpp" | grep -q "$hopper" || { echo "no line of $hopper"; faults=1; }
+sed "$of_hopper d" "$folder/table/units/lookup.cpp" | grep -q "$hopper" && { echo "every build has a line of $hopper"; faults=1; }
+rm "$folder/table/lookup/some_gpu.txt"
+
 expect 0 "written" --output "$folder/table"
 expect 0 "" --output "$folder/table" --check
 

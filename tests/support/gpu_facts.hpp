@@ -33,6 +33,17 @@ inline device_facts h200() {
   return facts;
 }
 
+/// The SXM board, with HBM3.
+inline device_facts h100() {
+  device_facts facts = h200();
+  facts.product = some_gpu("NVIDIA H100 80GB HBM3", 90).product;
+  facts.l2_bytes = std::int64_t{50} << 20;
+  facts.memory_bytes = std::int64_t{85'000'000'000};
+  facts.memory_clock_khz = 2619000;
+  facts.memory_bus_bits = 5120;
+  return facts;
+}
+
 inline device_facts a100() {
   device_facts facts = some_gpu("NVIDIA A100-SXM4-80GB", 80);
   facts.l2_bytes = std::int64_t{40} << 20;

@@ -193,19 +193,17 @@ outcome<demanded_rows> rows_for(const demand_files& files, const std::set<backen
   return demanded;
 }
 
-outcome<std::string> embedded_lookup(const std::vector<fs::path>& lookups,
-                                     const std::vector<table>& tables) {
+outcome<std::vector<embedded_line>> embedded_lookup(const std::vector<fs::path>& lookups,
+                                                    const std::vector<table>& tables) {
   const auto read = records_of(lookups);
   if (const auto* why = std::get_if<refusal>(&read)) return *why;
-  std::set<std::string_view> names;
-  for (const table& table : tables) {
-    for (const row& member : table.rows) names.insert(member.name);
-  }
-  std::string text;
+  const targets_by_row targets = targets_of(tables);
+  std::vector<embedded_line> lines;
   for (const lookup_record& record : std::get<0>(read)) {
-    if (names.contains(record.row)) text += line_of(record) + '\n';
+    const auto target = targets.find(record.row);
+    if (target != targets.end()) lines.push_back({line_of(record), target->second});
   }
-  return text;
+  return lines;
 }
 
 }  // namespace tessera::generate

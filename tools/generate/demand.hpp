@@ -40,8 +40,14 @@ struct demanded_rows {
 outcome<demanded_rows> rows_for(const demand_files& files, const std::set<backend>& targets,
                                 const std::vector<family>& families);
 
-/// The lines of the lookup tables that name a row of `tables`, as units/lookup.cpp holds them.
-outcome<std::string> embedded_lookup(const std::vector<std::filesystem::path>& lookups,
-                                     const std::vector<table>& tables);
+/// A line of a lookup table, without its line break, and the back end of its row.
+struct embedded_line {
+  std::string text;
+  backend target = backend::cpu_generic;
+};
+
+/// The lines of the lookup tables that name a row of `tables`, in their order.
+outcome<std::vector<embedded_line>> embedded_lookup(
+    const std::vector<std::filesystem::path>& lookups, const std::vector<table>& tables);
 
 }  // namespace tessera::generate

@@ -70,19 +70,26 @@ file_set served_header(std::string_view name, const std::vector<family>& familie
   return {{fmt::format("include/tessera/builds/{}.hpp", name), text}};
 }
 
-file_set lookup_unit(std::string_view text) {
+file_set lookup_unit(const std::vector<embedded_line>& lines) {
   std::string unit = fmt::format(
       "// {}: the lookup table inside the library. Do not edit.\n"
       "#include <tessera/runtime/lookup/table.hpp>\n\n"
       "std::string_view tessera::shipped_lookup() noexcept {{\n",
       banner_start);
-  if (text.empty()) return {{"units/lookup.cpp", unit + "  return {};\n}\n"}};
+  if (lines.empty()) return {{"units/lookup.cpp", unit + "  return {};\n}\n"}};
   unit += "  return\n";
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n') + 1;
-    unit += fmt::format("      R\"tessera({})tessera\" \"\\n\"\n", text.substr(0, end - 1));
-    text.remove_prefix(end);
+  std::string_view inside;
+  const auto pass_to = [&](std::string_view macro) {
+    if (macro == inside) return;
+    if (!inside.empty()) unit += "#endif\n";
+    if (!macro.empty()) unit += fmt::format("#if defined({})\n", macro);
+    inside = macro;
+  };
+  for (const embedded_line& line : lines) {
+    pass_to(macro_of(line.target));
+    unit += fmt::format("      R\"tessera({})tessera\" \"\\n\"\n", line.text);
   }
+  pass_to({});
   return {{"units/lookup.cpp", unit + "      \"\";\n}\n"}};
 }
 

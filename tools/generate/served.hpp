@@ -16,7 +16,8 @@ namespace tessera::generate {
 file_set served_header(std::string_view name, const std::vector<family>& families,
                        const std::vector<table>& tables, const row_reasons& reasons);
 
-/// `units/lookup.cpp`: the table inside the library. `text` holds whole lines.
-file_set lookup_unit(std::string_view text);
+/// `units/lookup.cpp`: the table inside the library. A build that lacks a line's row for want of
+/// its back end lacks the line.
+file_set lookup_unit(const std::vector<embedded_line>& lines);
 
 }  // namespace tessera::generate

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using targets_by_row = std::map<std::string_view, backend>;
-
 /// A table with the digest of the sources in every line; how many lines had another.
 struct stamped_text {
   std::string text;
@@ -70,10 +68,7 @@ outcome<versions_by_family> versions_of_all(const fs::path& include,
 outcome<std::string> check_stamps(const std::vector<fs::path>& lookups,
                                   const std::vector<table>& tables,
                                   const versions_by_family& versions, stamp_action action) {
-  targets_by_row targets;
-  for (const table& table : tables) {
-    for (const row& member : table.rows) targets.emplace(member.name, member.target);
-  }
+  const targets_by_row targets = targets_of(tables);
   std::string report;
   for (const fs::path& path : lookups) {
     const auto text = content_of(path);

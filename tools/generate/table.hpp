@@ -45,6 +45,16 @@ struct table {
   std::vector<block_report> blocks;
 };
 
+/// The back end of each row, by its name; lives as long as the tables.
+using targets_by_row = std::map<std::string_view, backend>;
+inline targets_by_row targets_of(std::span<const table> tables) {
+  targets_by_row targets;
+  for (const table& table : tables) {
+    for (const row& member : table.rows) targets.emplace(member.name, member.target);
+  }
+  return targets;
+}
+
 /// Why there is no table: one sentence.
 struct refusal {
   std::string message;

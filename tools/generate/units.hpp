@@ -36,6 +36,9 @@ file_set files_of(const family& family, const std::vector<row>& rows,
 /// What all families share: the runtime unit and the list of units for CMake.
 file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& families);
 
+/// What builds with rows of the back end define; empty where every build has them.
+std::string_view macro_of(backend target) noexcept;
+
 /// First line of every generated file; nothing without it is ever overwritten or removed.
 extern const std::string_view banner_start;
 

@@ -135,7 +135,8 @@ exit_status tune(const tune_flags& flags) {
   const auto planned = tuning.plan(problems);
   require(planned.failure(), "tune");
   if (flags.json) {
-    print(json_line(heading_json(command_of(flags), options.environment)) + "\n");
+    print(json_line(heading_json(command_of(flags), *options.where.device, options.environment)) +
+          "\n");
   }
   if (!flags.dry_run) return measure(tuning, *planned, flags);
   if (!flags.json) {

@@ -192,12 +192,12 @@ void tune_progress::erase() const {
   std::fflush(stderr);
 }
 
-json::object heading_json(const std::string& command, const std::string& environment) {
-  return {
-      {"tessera", "tune"},          {"version", text(version)},
-      {"device", device_text()},    {"device_class", text(device_class_of(this_device()).view())},
-      {"environment", environment}, {"command", command},
-      {"date", utc_now()}};
+json::object heading_json(const std::string& command, const device_facts& device,
+                          const std::string& environment) {
+  return {{"tessera", "tune"},          {"version", text(version)},
+          {"device", text_of(device)},  {"device_class", text(device_class_of(device).view())},
+          {"environment", environment}, {"command", command},
+          {"date", utc_now()}};
 }
 
 json::object to_json(const tuner::planned_problem& planned) {

@@ -49,8 +49,9 @@ class tune_progress {
 /// "1 h 5 min", "3 min 20 s", "12 s".
 std::string duration_text(double seconds);
 
-/// First line of the JSON stream: who measured where.
-boost::json::object heading_json(const std::string& command, const std::string& environment);
+/// First line of the JSON stream: the command, and the device whose rows it measured.
+boost::json::object heading_json(const std::string& command, const device_facts& device,
+                                 const std::string& environment);
 boost::json::object to_json(const tuner::planned_problem& planned);
 boost::json::object to_json(const tuner::tuned_problem& found);
 boost::json::object to_json(const tuner::session_summary& all);

@@ -201,6 +201,9 @@ attention_demand demand_of_line(const lookup_record& line) {
   }
   const std::int64_t window = number(line.size, "window");
   if (window > 0) demand.window_left = window - 1;
+  demand.page_size = number(line.identity, "page_size");
+  const std::string pool = value_in(line.identity, "pool_type");
+  if (!pool.empty()) demand.pool_type = *enumerator_named<dtype>(pool);
   demand.sizes.head_dim = static_cast<int>(number(line.identity, "head_dim"));
   demand.sizes.v_head_dim = static_cast<int>(number(line.identity, "v_head_dim"));
   demand.sizes.q_len = number(line.size, "q_len");
@@ -216,11 +219,13 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
   EXPECT_EQ(shipped.damaged + shipped.newer, 0);
   for (const lookup_record& line : shipped.records) {
     bool known = false;
+    device_kind device = device_kind::cpu;
     for (const family* kind : families()) {
       if (line.family != kind->name) continue;
       for (const instance& row : kind->rows()) {
         if (row.name != line.row) continue;
         known = true;
+        device = kind_of(row.target);
         EXPECT_EQ(line.code_version, kind->code_version(kind_of(row.target))) << line.row;
       }
     }
@@ -228,7 +233,7 @@ TEST(Properties, EveryShippedRowIsReachableAndNamesAnExistingInstance) {
     if (line.family != attention_family::name) continue;
     const attention_demand demand = demand_of_line(line);
     const int threads = std::stoi("0" + value_in(line.size, "threads"));
-    const key_text key = attention_key_text(demand, threads, device_kind::cpu);
+    const key_text key = attention_key_text(demand, threads, device);
     EXPECT_EQ(key.identity.view(), line.identity);
     EXPECT_EQ(key.size.view(), line.size);
     for (const instance& row : attention_registry()) {
@@ -247,6 +252,17 @@ TEST(Keys, OfLinesLeadBackToDemands) {
   const key_text key = attention_key_text(demand_of_line(line), 8, device_kind::cpu);
   EXPECT_EQ(key.identity.view(), line.identity);
   EXPECT_EQ(key.size.view(), line.size);
+
+  attention_demand in_pages = demand_of_line(line);
+  in_pages.page_size = 16;
+  in_pages.pool_type = dtype::f8_e4m3;
+  const key_text pages = attention_key_text(in_pages, 132, device_kind::cuda);
+  lookup_record of_gpu;
+  of_gpu.identity = pages.identity.view();
+  of_gpu.size = pages.size.view();
+  const key_text again = attention_key_text(demand_of_line(of_gpu), 0, device_kind::cuda);
+  EXPECT_EQ(again.identity.view(), of_gpu.identity);
+  EXPECT_EQ(again.size.view(), of_gpu.size) << "multiprocessors are of the device, not of the key";
 }
 
 TEST(Families, HaveNamesAndOperationsOfTheirOwn) {

@@ -17,13 +17,16 @@
 #include <tessera/runtime/operation.hpp>
 #include <tessera/runtime/record.hpp>
 
+#include "tests/support/gpu_facts.hpp"
+
 namespace {
 
 using namespace tessera;
 
-/// The problems of tools/tuner/problems/reference.txt.
-std::vector<std::string> reference_problems() {
-  std::ifstream file(TESSERA_SHAPES_DIR "/../../tools/tuner/problems/reference.txt");
+/// What the lines for one kind of device are measured on.
+std::vector<std::string> measured_problems(device_kind device) {
+  const std::string list = device == device_kind::cuda ? "gpu.txt" : "reference.txt";
+  std::ifstream file(TESSERA_SHAPES_DIR "/../../tools/tuner/problems/" + list);
   std::vector<std::string> problems;
   for (std::string line; std::getline(file, line);) {
     const auto read = parse_trace_line(line);
@@ -33,7 +36,7 @@ std::vector<std::string> reference_problems() {
   return problems;
 }
 
-/// Threads that a line was measured with: its size ends with them.
+/// Threads that a line was measured with: its size ends with them, but on GPUs.
 int threads_of(std::string_view size) {
   const std::size_t at = size.rfind("threads=");
   return at == std::string_view::npos ? 0 : std::stoi(std::string(size.substr(at + 8)));
@@ -48,17 +51,24 @@ std::optional<demand> demand_in(const family& kind, std::string_view problem) {
   return demand_for(kind, read->view(), {});
 }
 
-/// The problem whose key a line has and which its row runs; empty if there is none.
+/// The row of that name in this build; null if there is none.
+const instance* row_of(const family& kind, std::string_view name) {
+  for (const instance& row : kind.rows()) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+/// The problem whose key a line has, on the kind of device of its row, and which the row runs;
+/// empty if there is none.
 std::string problem_of_line(const family& kind, const lookup_record& line,
                             const std::vector<std::string>& problems) {
-  const auto rows = kind.rows();
-  const auto row = std::find_if(rows.begin(), rows.end(),
-                                [&](const instance& each) { return each.name == line.row; });
-  if (row == rows.end()) return {};
+  const instance* row = row_of(kind, line.row);
+  if (row == nullptr) return {};
   for (const std::string& text : problems) {
     const std::optional<demand> asked = demand_in(kind, text);
     if (!asked) continue;
-    const key_text key = key_text_of(kind, *asked, threads_of(line.size), device_kind::cpu);
+    const key_text key = key_text_of(kind, *asked, threads_of(line.size), kind_of(row->target));
     const bool same = key.identity.view() == line.identity && key.size.view() == line.size;
     if (same && kind.runs(row->config, *asked)) return text;
   }
@@ -66,39 +76,96 @@ std::string problem_of_line(const family& kind, const lookup_record& line,
 }
 
 TEST(Properties, EveryShippedRowIsReachableFromARealCall) {
-  const std::vector<std::string> problems = reference_problems();
-  EXPECT_GE(problems.size(), 50u);
+  const std::vector<std::string> of_cpu = measured_problems(device_kind::cpu);
+  const std::vector<std::string> of_gpu = measured_problems(device_kind::cuda);
+  EXPECT_GE(of_cpu.size(), 50u);
+  EXPECT_GE(of_gpu.size(), 40u);
   for (const lookup_record& line : parse_table(shipped_lookup()).records) {
     std::string reached;
     for (const family* kind : families()) {
-      if (line.family == kind->name) reached = problem_of_line(*kind, line, problems);
+      if (line.family != kind->name) continue;
+      const instance* row = row_of(*kind, line.row);
+      ASSERT_NE(row, nullptr) << "this build has a line without its row: " << line_of(line);
+      reached = problem_of_line(*kind, line, is_cuda(row->target) ? of_gpu : of_cpu);
     }
     EXPECT_NE(reached, "") << "no call asks for: " << line_of(line);
   }
 }
 
-TEST(ReferenceProblems, LeadToALineOfTheirKeyAndToNoOther) {
+/// The GPU of that class; nothing for classes of others.
+std::optional<device_facts> gpu_of_class(std::string_view device_class) {
+  for (const device_facts& gpu : {support::h100(), support::h200()}) {
+    if (device_class_of(gpu).view() == device_class) return gpu;
+  }
+  return std::nullopt;
+}
+
+TEST(ShippedLines, OfGpusAnswerOnTheDeviceThatTheyWereMeasuredOn) {
+  const std::vector<std::string> problems = measured_problems(device_kind::cuda);
+  for (const lookup_record& line : parse_table(shipped_lookup()).records) {
+    if (line.device_class.starts_with("cpu_")) continue;
+    const std::optional<device_facts> gpu = gpu_of_class(line.device_class);
+    ASSERT_TRUE(gpu) << "no GPU of tests/support/gpu_facts.hpp has the class of " << line_of(line);
+    for (const family* kind : families()) {
+      if (line.family != kind->name) continue;
+      context where;
+      where.policy = selection_policy{.tables = table_use::shipped_only};
+      const family* of = nullptr;
+      const auto problem = parse_problem(problem_of_line(*kind, line, problems), of);
+      ASSERT_TRUE(problem) << line_of(line) << ": " << problem.message();
+      const auto what = explain_operation(*kind, problem->view(), where, &*gpu);
+      ASSERT_TRUE(what) << what.message();
+      EXPECT_EQ(what->row, line.row);
+      EXPECT_EQ(what->tier, selection_tier::persistent);
+      EXPECT_TRUE(what->reason_text.starts_with("shipped table, measured ")) << what->reason_text;
+    }
+  }
+}
+
+/// A line for each problem, with a row of the kind of device that runs it, is reached from that
+/// problem and no longer when its key is another. Returns how many problems there were.
+int lead_to_their_lines(const std::vector<std::string>& problems, device_kind device) {
   int reached = 0;
-  const std::vector<std::string> problems = reference_problems();
   for (const family* kind : families()) {
     for (const std::string& text : problems) {
       const std::optional<demand> asked = demand_in(*kind, text);
       if (!asked) continue;
       ++reached;
-      const key_text key = key_text_of(*kind, *asked, 2, device_kind::cpu);
+      const key_text key = key_text_of(*kind, *asked, 2, device);
       lookup_record line;
       line.family = kind->name;
       line.identity = key.identity.view();
       line.size = key.size.view();
       for (const instance& row : kind->rows()) {
-        if (kind->runs(row.config, *asked)) line.row = row.name;
+        if (kind_of(row.target) == device && kind->runs(row.config, *asked)) line.row = row.name;
       }
       EXPECT_NE(problem_of_line(*kind, line, {text}), "") << text;
       line.identity += " other=true";
       EXPECT_EQ(problem_of_line(*kind, line, {text}), "") << text;
     }
   }
-  EXPECT_EQ(reached, static_cast<int>(problems.size())) << "each is of one family";
+  return reached;
+}
+
+TEST(ReferenceProblems, LeadToALineOfTheirKeyAndToNoOther) {
+  const std::vector<std::string> problems = measured_problems(device_kind::cpu);
+  EXPECT_EQ(lead_to_their_lines(problems, device_kind::cpu), static_cast<int>(problems.size()))
+      << "each is of one family";
+}
+
+TEST(ReferenceProblems, OfGpusLeadToLinesWhereTheBuildHasTheirRows) {
+  const auto has_rows = [](const family* kind) {
+    return std::ranges::any_of(kind->rows(), [](const auto& row) { return is_cuda(row.target); });
+  };
+  if (std::ranges::none_of(families(), has_rows)) {
+    for (const lookup_record& line : parse_table(shipped_lookup()).records) {
+      EXPECT_TRUE(line.device_class.starts_with("cpu_")) << line_of(line);
+    }
+    return;
+  }
+  const std::vector<std::string> problems = measured_problems(device_kind::cuda);
+  EXPECT_EQ(lead_to_their_lines(problems, device_kind::cuda), static_cast<int>(problems.size()))
+      << "each is of one family";
 }
 
 }  // namespace
