@@ -317,13 +317,19 @@ inline constexpr auto tensors_of = tensors_in(Texts, shapes_of<Texts, Dims, Layo
 /// The same of what is declared as texts. Signatures whose texts differ in their use alone keep the
 /// shapes of one of them, `Shapes`.
 template <class Problem, const auto& Texts, const auto& Dims, const auto& Layouts,
-          const auto& Shapes = Texts>
+          const auto& Shapes>
 consteval signature signature_of(signature form) {
   form.tensors = tensors_of<Texts, Dims, Layouts.size()>;
   form.shapes = each_once<shapes_of<Shapes, Dims, Layouts.size()>>;
   form.dims = Dims;
   form.layouts = Layouts;
   return signature_of<Problem>(form);
+}
+// Not a default argument: the front end of nvcc 13.0 deduces none from another parameter's
+// reference.
+template <class Problem, const auto& Texts, const auto& Dims, const auto& Layouts>
+consteval signature signature_of(signature form) {
+  return signature_of<Problem, Texts, Dims, Layouts, Texts>(form);
 }
 
 /// An operation from "q! k! v! out! lse": tensors in the order they are looked at, those with '!'

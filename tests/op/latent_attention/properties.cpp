@@ -220,19 +220,20 @@ TEST_P(latent_attention, threads_share_the_keys_of_a_long_sequence_and_change_no
   if (!runs_here()) GTEST_SKIP() << "no such instructions here";
   constexpr std::int64_t keys = 4999, page = 16, pages = (keys + page - 1) / page;
   constexpr double scale = 0.2;
-  std::vector<float> q = bells(heads * (latent + rope), 11);
+  std::vector<float> q = bells(2 * heads * (latent + rope), 11);
   std::vector<float> cache = bells(pages * page * (latent + rope), 12);
-  std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
-  std::iota(table.begin(), table.end(), 0);
-  std::int32_t seen = keys;
+  // The second sequence has no keys.
+  std::vector<std::int32_t> table(static_cast<std::size_t>(2 * pages));
+  std::iota(table.begin(), table.begin() + pages, 0);
+  std::vector<std::int32_t> seen{keys, 0};
   const auto out_of = [&](int threads) {
-    std::vector<float> out(static_cast<std::size_t>(heads * latent));
+    std::vector<float> out(static_cast<std::size_t>(2 * heads * latent), 9.0f);
     const auto done =
-        tessera::flash_mla_decode({.q = view(q.data(), {1, 1, heads, latent + rope}),
+        tessera::flash_mla_decode({.q = view(q.data(), {2, 1, heads, latent + rope}),
                                    .kv_cache = view(cache.data(), {pages, page, 1, latent + rope}),
-                                   .block_table = view(table.data(), {1, pages}),
-                                   .seqlens_k = view(&seen, {1}),
-                                   .out = view(out.data(), {1, 1, heads, latent})},
+                                   .block_table = view(table.data(), {2, pages}),
+                                   .seqlens_k = view(seen.data(), {2}),
+                                   .out = view(out.data(), {2, 1, heads, latent})},
                                   {.softmax_scale = scale, .v_dim = latent},
                                   {.row = row("absorbed.forward"), .threads = threads});
     EXPECT_TRUE(done) << done.message();
@@ -242,8 +243,26 @@ TEST_P(latent_attention, threads_share_the_keys_of_a_long_sequence_and_change_no
   EXPECT_EQ(out_of(2), out);
   EXPECT_EQ(out_of(9), out);
   const std::vector<double> expected = attended(q, cache, keys, scale);
-  for (std::size_t at = 0; at < out.size(); ++at) {
+  for (std::size_t at = 0; at < expected.size(); ++at) {
     EXPECT_NEAR(static_cast<double>(out[at]), expected[at], 1e-5) << at;
+    EXPECT_EQ(out[expected.size() + at], 0.0f) << at;
+  }
+}
+
+TEST_P(latent_attention, latents_of_one_number_and_tiles_of_one_key_are_attended_to) {
+  if (!runs_here()) GTEST_SKIP() << "no such instructions here";
+  for (const std::int32_t keys : {1, 65}) {
+    std::vector<float> q{0.5f}, out{9.0f};
+    std::vector<float> cache(static_cast<std::size_t>(keys), 2.0f);
+    std::int32_t table = 0, seen = keys;
+    const auto done = tessera::flash_mla_decode({.q = view(q.data(), {1, 1, 1, 1}),
+                                                 .kv_cache = view(cache.data(), {1, keys, 1, 1}),
+                                                 .block_table = view(&table, {1, 1}),
+                                                 .seqlens_k = view(&seen, {1}),
+                                                 .out = view(out.data(), {1, 1, 1, 1})},
+                                                {.v_dim = 1}, {.row = row("absorbed.forward")});
+    EXPECT_TRUE(done) << done.message();
+    EXPECT_NEAR(out[0], 2.0f, 1e-5f) << keys;
   }
 }
 

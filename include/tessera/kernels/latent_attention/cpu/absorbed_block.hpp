@@ -159,8 +159,10 @@ class absorbed_block {
     const int tiles = std::max(static_cast<int>(sums_.stride()) / shape::panels::nr, 1) *
                       ((rows_.count() + shape::mr - 1) / shape::mr);
     const int words_of_keys = prim::words_for<words>(keys);
-    lines_.spread(latents_.steps_beside(keys, rows_.count()) +
-                  tiles * prim::steps_beside(words_of_keys, prim::any_length));
+    // A key with one number of each row has no step to spread them over.
+    const int steps = latents_.steps_beside(keys, rows_.count()) +
+                      tiles * prim::steps_beside(words_of_keys, prim::any_length);
+    lines_.spread(std::max(steps, 1));
   }
 
   /// Every element of a latent is a factor of its scores: what is not finite leaves none finite.
