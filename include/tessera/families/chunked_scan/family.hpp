@@ -13,6 +13,7 @@
 #include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/reflect.hpp>
 #include <tessera/families/recurrent_keys.hpp>
+#include <tessera/families/shared_memory.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -44,9 +45,7 @@ struct chunked_scan_family {
   }
   [[gnu::cold]] static std::string missing_on(const chunked_scan_config& config,
                                               const device_facts& device) {
-    return sentence({"the row needs ", chunk_shared_bytes(config),
-                     " bytes of shared memory for a block, this device has ",
-                     device.shared_bytes_per_block});
+    return missing_shared_memory(chunk_shared_bytes(config), device);
   }
 
   /// The row that would be made for this demand.
