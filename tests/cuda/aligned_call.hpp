@@ -2,6 +2,7 @@
 // calls seldom do, and are shorter.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -15,16 +16,21 @@
 
 namespace tessera::support {
 
-/// The problem of a text, with a final state if the operation gives one.
-inline owned_problem problem_with_final_state(const operation& op, std::string_view text) {
+/// The problem of a text, with what the operation gives of a state that the text has, since texts
+/// do not name it: the final state, or the gradient of the initial one.
+inline owned_problem problem_with_state_outputs(const operation& op, std::string_view text) {
   owned_problem problem = whole_problem(op, text, false).value();
-  std::size_t initial = 0, last = 0;
-  for (std::size_t at = 0; at < op.form->tensors.size(); ++at) {
-    if (op.form->tensors[at].name == "initial_state") initial = at;
-    if (op.form->tensors[at].name == "final_state") last = at;
-  }
-  if (!std::string_view(op.name).ends_with("_backward")) {
-    problem.tensors[last] = problem.tensors[initial];
+  const auto place = [&](std::string_view name) {
+    return static_cast<std::size_t>(std::ranges::find(op.form->tensors, name, &tensor_form::name) -
+                                    op.form->tensors.begin());
+  };
+  const std::size_t initial = place("initial_state");
+  if (initial == op.form->tensors.size()) return problem;
+  for (const std::string_view output : {"final_state", "d_initial_state"}) {
+    const std::size_t at = place(output);
+    if (at < op.form->tensors.size() && (op.taken >> at & 1u) != 0) {
+      problem.tensors[at] = problem.tensors[initial];
+    }
   }
   return problem;
 }
@@ -35,7 +41,7 @@ inline void expect_right_when_aligned(std::string_view text) {
   const found_operation known = operation_named(name);
   if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
   random_source random(3);
-  call_data data(problem_with_final_state(*known.op, text.substr(name.size() + 1)), random,
+  call_data data(problem_with_state_outputs(*known.op, text.substr(name.size() + 1)), random,
                  {.aligned = true});
   ASSERT_TRUE(data.refusal()) << data.refusal().message();
   const call_expectation expectation(data.call());

@@ -35,13 +35,16 @@ INSTANTIATE_TEST_SUITE_P(
         "lightning_attn_backward q=[1,200,2,64]f16 k=[1,200,2,64] v=[1,200,2,40] "
         "initial_state=[1,2,64,40]f32",
         "recurrent_backward q=[1,260,2,64]bf16 k=[1,260,2,64] v=[1,260,2,56] g=[1,260,2]f32 "
-        "reverse=true",
+        "d_g=[1,260,2]f32 reverse=true",
         "recurrent_backward q=[1,200,2,48]bf16 k=[1,200,1,48] v=[1,200,1,24] g=[1,200,2]f32 "
-        "gk=[1,200,2,48]f32 initial_state=[1,2,48,24]f32",
+        "gk=[1,200,2,48]f32 initial_state=[1,2,48,24]f32 d_g=[1,200,2]f32 d_gk=[1,200,2,48]f32",
         "gla_backward q=[1,700,2,104]bf16 k=[1,700,2,104] v=[1,700,2,72] gk=[1,700,2,104]f32 "
-        "cu_seqlens=[5]i32 initial_state=[4,2,104,72]f32",
+        "cu_seqlens=[5]i32 initial_state=[4,2,104,72]f32 d_gk=[1,700,2,104]f32",
         "gla_backward q=[2,200,2,128]bf16 k=[2,200,2,128] v=[2,200,2,128] gk=[2,200,2,128] "
-        "initial_state=[2,2,128,128]f32 reverse=true",
+        "initial_state=[2,2,128,128]f32 d_final_state=[2,2,128,128]f32 d_gk=[2,200,2,128]bf16 "
+        "reverse=true",
+        "recurrent_backward q=[2,200,2,64]f16 k=[2,200,2,64] v=[2,200,2,64] g=[2,200,2]f32 "
+        "d_g=[2,200,2]f32",
         "rwkv6 r=[2,130,2,64]bf16 v=[2,130,2,64] "
         "initial_state=[2,2,64,64]f32",
         "rwkv6 r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 "

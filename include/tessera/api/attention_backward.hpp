@@ -21,8 +21,8 @@
 // the lengths and keys that nobody sees have gradient 0; NaN and infinity there reach no gradient.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown but
-// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
+// from any number of threads at once. Nothing is thrown but std::bad_alloc; `throw_if_failed`
+// (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>

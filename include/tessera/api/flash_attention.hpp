@@ -24,8 +24,8 @@
 //
 // Every function checks its arguments completely before it writes anything: a refusal leaves all
 // outputs as they were, and says in one sentence which tensor or option is wrong. Functions may be
-// called from any number of threads at once. Nothing is thrown but
-// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
+// called from any number of threads at once. Nothing is thrown but std::bad_alloc;
+// `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>

@@ -27,8 +27,8 @@
 // kernel, which writes no token that has no place.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown but
-// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
+// from any number of threads at once. Nothing is thrown but std::bad_alloc; `throw_if_failed`
+// (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>

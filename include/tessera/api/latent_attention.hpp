@@ -34,8 +34,8 @@
 // whose value has elements that are not finite are NaN.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown but
-// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
+// from any number of threads at once. Nothing is thrown but std::bad_alloc; `throw_if_failed`
+// (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>

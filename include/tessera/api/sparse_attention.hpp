@@ -29,8 +29,8 @@
 // Arithmetic is f32; results are rounded once and have the same bits for any number of threads.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
-// from any number of threads at once. Nothing is thrown but
-// std::bad_alloc; `throw_if_failed` (spec/status.hpp) makes an exception of a refusal.
+// from any number of threads at once. Nothing is thrown but std::bad_alloc; `throw_if_failed`
+// (spec/status.hpp) makes an exception of a refusal.
 #pragma once
 
 #include <tessera/api/context.hpp>

@@ -29,7 +29,9 @@ class short_text {
 
   short_text& operator+=(std::string_view more) noexcept {
     const std::size_t added = std::min(more.size(), Capacity - size_);
-    copy_bytes(reinterpret_cast<std::byte*>(text_.data() + size_), more.data(), added);
+    if (added > 0) {  // no text may have no address
+      copy_bytes(reinterpret_cast<std::byte*>(text_.data() + size_), more.data(), added);
+    }
     size_ += added;
     complete_ &= added == more.size();
     return *this;

@@ -76,6 +76,36 @@ TEST(Plan, RefusesOtherProblems) {
             "q: rank is 3, dense tensors have 4 [B,Sq,Hq,D]");
 }
 
+// Rows keep states for the gradients of decays, so that a plan knows of them.
+TEST(Plan, RefusesGradientsOfDecaysItWasNotToldOf) {
+  constexpr std::int64_t tokens = 3, heads = 2, channels = 4;
+  std::vector<float> inputs(tokens * heads * channels, 0.5f), decays(tokens * heads, -0.1f),
+      d_q(inputs.size()), d_k(inputs.size()), d_v(inputs.size()), d_g(decays.size(), 99.0f);
+  const auto rows = [](std::vector<float>& numbers) {
+    return view(numbers.data(), {1, tokens, heads, channels});
+  };
+  recurrent_args args{.q = rows(inputs),
+                      .k = rows(inputs),
+                      .v = rows(inputs),
+                      .g = view(decays.data(), {1, tokens, heads}),
+                      .d_out = rows(inputs),
+                      .d_q = rows(d_q),
+                      .d_k = rows(d_k),
+                      .d_v = rows(d_v)};
+  const auto without = plan(problem_of(args, {}, recurrent_op::recurrent_backward));
+  ASSERT_TRUE(without) << without.message();
+  recurrent_args more = args;
+  more.d_g = view(d_g.data(), {1, tokens, heads});
+  EXPECT_EQ(without->run(more).message(), "d_g: is given, the plan has none");
+  EXPECT_EQ(d_g, std::vector<float>(d_g.size(), 99.0f));
+  const auto with = plan(problem_of(more, {}, recurrent_op::recurrent_backward));
+  ASSERT_TRUE(with) << with.message();
+  EXPECT_EQ(with->run(args).message(), "d_g: is absent, the plan has one");
+  const status done = with->run(more);
+  ASSERT_TRUE(done) << done.message();
+  for (const float gradient : d_g) EXPECT_LT(gradient, 50.0f);
+}
+
 // The quick check of a planned run must never take what the full one refuses, nor refuse what it
 // takes: layouts other than the row-major one go the long way, with the same answers.
 TEST(Plan, TakesExactlyTheMemoryThatTheCallTakes) {

@@ -1,6 +1,7 @@
 // The row that a hint names: one that a table may have and that would run the call, or none.
 #include <gtest/gtest.h>
 
+#include <tessera/families/chunked_scan/family.hpp>
 #include <tessera/families/grouped_matmul/family.hpp>
 #include <tessera/runtime/family.hpp>
 
@@ -46,6 +47,28 @@ TEST(wanted_rows, of_other_types_need_no_instructions_for_bytes) {
             "grouped_matmul.cpu_avx512_bf16.266x256x256");
   EXPECT_EQ(wanted_on(cpu_avx512_bf16, dtype::f8_e4m3, product_scaling::blocks),
             "grouped_matmul.cpu_avx512.266x256x256");
+}
+
+TEST(wanted_rows, of_prompts_have_chunks_where_those_run_them) {
+  device_facts device;
+  device.kind = device_kind::cuda;
+  device.highest = backend::cuda_sm80;
+  chunked_scan_demand demand{.type = dtype::f16,
+                             .pass = chunked_scan_pass::backward,
+                             .decay = chunked_scan_decay::keys,
+                             .sequences = 1,
+                             .tokens = 4096,
+                             .heads = 8,
+                             .keys = 128,
+                             .values = 128};
+  const auto form_of = [&] {
+    return chunked_scan_family::wanted_config(demand, backend::cuda_sm80, backend::cuda_sm80)->form;
+  };
+  EXPECT_EQ(form_of(), chunked_scan_form::chunk);
+  EXPECT_NE(wanted_row_of<chunked_scan_family>(demand, device, {}), "");
+  demand.decay_gradients = true;
+  EXPECT_EQ(form_of(), chunked_scan_form::step) << "chunks of f16 keep no states";
+  EXPECT_NE(wanted_row_of<chunked_scan_family>(demand, device, {}), "");
 }
 
 }  // namespace

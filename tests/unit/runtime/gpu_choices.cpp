@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/chunked_scan/family.hpp>
+
 #include "default_table.hpp"
 #include "pretended.hpp"
 #include "tests/support/gpu_facts.hpp"
@@ -195,6 +197,34 @@ TEST(GpuChoices, RowsThatNeedMoreSharedMemoryAreRejected) {
   ASSERT_NE(large, all.rejected.end());
   EXPECT_EQ(large->reason,
             "the row needs 131072 bytes of shared memory for a block, this device has 101376");
+}
+
+TEST(GpuChoices, ChunksOfLinearAttentionNeedSharedMemory) {
+  using family = chunked_scan_family;
+  constexpr auto forward = chunked_scan_pass::forward, backward = chunked_scan_pass::backward;
+  const auto row = [](dtype type, chunked_scan_pass pass, int key_dim) {
+    return chunked_scan_config{.target = backend::cuda_sm80,
+                               .type = type,
+                               .pass = pass,
+                               .form = chunked_scan_form::chunk,
+                               .key_dim = key_dim};
+  };
+  const chunked_scan_config largest = row(dtype::bf16, backward, 128);
+  for (const auto& config : {row(dtype::bf16, forward, 128), row(dtype::f16, forward, 128),
+                             row(dtype::bf16, backward, 64), largest}) {
+    EXPECT_TRUE(family::runs_on(config, support::h200()));
+    EXPECT_TRUE(family::runs_on(config, support::a100()));
+    EXPECT_FALSE(family::runs_on(config, support::a10()));
+  }
+  for (const auto& config : {row(dtype::bf16, forward, 64), row(dtype::f16, forward, 64),
+                             row(dtype::f16, backward, 64), row(dtype::f16, backward, 128)}) {
+    EXPECT_TRUE(family::runs_on(config, support::a10()));
+  }
+  chunked_scan_config step = largest;
+  step.form = chunked_scan_form::step;
+  EXPECT_TRUE(family::runs_on(step, support::a10()));
+  EXPECT_EQ(family::missing_on(largest, support::a10()),
+            "the row needs 153600 bytes of shared memory for a block, this device has 101376");
 }
 
 TEST(GpuChoices, OldGpusHaveNoRows) {

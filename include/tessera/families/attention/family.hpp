@@ -12,6 +12,7 @@
 #include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/families/shared_memory.hpp>
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/sentence.hpp>
@@ -57,9 +58,7 @@ struct attention_family {
 
   [[gnu::cold]] static std::string missing_on(const attention_config& config,
                                               const device_facts& device) {
-    return sentence({"the row needs ", shared_memory_bytes(config),
-                     " bytes of shared memory for a block, this device has ",
-                     device.shared_bytes_per_block});
+    return missing_shared_memory(shared_memory_bytes(config), device);
   }
 
   /// The name of the row that would be made for this demand on this device: what to add to the row

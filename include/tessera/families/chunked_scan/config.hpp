@@ -60,4 +60,20 @@ constexpr chunked_scan_config resolved(chunked_scan_config config) noexcept {
   return config;
 }
 
+/// Bytes of shared memory that the largest block of a row of chunks has, which not every device
+/// has; 0 for rows that go token by token, for which every device has enough. Launchers hold their
+/// kernels to it.
+constexpr int chunk_shared_bytes(chunked_scan_config config) noexcept {
+  config = resolved(config);
+  if (!goes_by_chunks(config)) return 0;
+  const bool wide = config.key_dim > 64;
+  constexpr int kilobyte = 1024;
+  if (config.target == backend::cuda_sm90) return (wide ? 217 : 150) * kilobyte;
+  if (config.pass == chunked_scan_pass::forward) return (wide ? 111 : 78) * kilobyte;
+  // Chunks of f16 have decays of heads alone; of bf16 the largest are those of transposed states
+  // and of gradients of decays.
+  if (config.type == dtype::f16) return (wide ? 94 : 62) * kilobyte;
+  return (wide ? 150 : 112) * kilobyte;
+}
+
 }  // namespace tessera

@@ -58,9 +58,11 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   const chunked_scan_demand& demand = facts.demand;
   const std::int64_t states = demand.sequences * demand.heads;
   const bool hopper = config.target == backend::cuda_sm90;
-  const chunk_blocks blocks =
-      hopper ? chunk_blocks{.columns = 128, .count = (demand.values + 127) / 128}
-             : chunk_blocks_of(demand.values, states, multiprocessors);
+  const bool backward = demand.pass == chunked_scan_pass::backward;
+  // Backward, states of two of the scans are transposed.
+  const std::int64_t columns = backward ? std::max(demand.values, demand.keys) : demand.values;
+  const chunk_blocks blocks = hopper ? chunk_blocks{.columns = 128, .count = (columns + 127) / 128}
+                                     : chunk_blocks_of(columns, states, multiprocessors);
   work_estimate work = estimate_of_chunk_blocks(blocks, states, facts.bytes);
   // Of each chunk, whole or not: queries and keys, the state that is read and added to, weights and
   // values.
@@ -68,8 +70,9 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   const auto chunks = static_cast<double>(chunks_of_sequences(demand.sequences, demand.tokens) *
                                           demand.heads * blocks.count);
   work.flops = chunks * chunk * (2 * chunk * keys + blocks.columns * (4 * keys + 2 * chunk));
-  // Backward there are three such scans.
-  if (demand.pass == chunked_scan_pass::backward) work.flops *= 3.0;
+  // Backward there are three such scans; gradients of decays take as long again.
+  if (backward) work.flops *= 3.0;
+  if (demand.decay_gradients) work.flops *= 2.0;
   // Decays of channels scale rows of queries and keys.
   work.product_share = demand.channels ? (hopper ? 0.2 : 0.11) : (hopper ? 0.26 : 0.2);
   return work;

@@ -76,6 +76,13 @@ constexpr tensor_text gradient_of(std::string_view of, std::string_view name, co
           .gradient_of = of,
           .free = free};
 }
+/// Of log decays of keys: rows keep states for it, so that a choice depends on it.
+constexpr tensor_text gradient_of_decay(std::string_view of, std::string_view name,
+                                        const texts& shapes, bool contiguous = true) {
+  tensor_text text = gradient_of(of, name, shapes, true, contiguous);
+  text.free = false;
+  return text;
+}
 constexpr tensor_text gradient_of_state(const texts& shapes) {
   return declared::as_output(state("d_initial_state", shapes), "initial_state");
 }
@@ -107,8 +114,8 @@ inline constexpr std::array tensor_texts{
     gradient_of("q", "d_q", of_keys, false),
     gradient_of("k", "d_k", of_layouts("B T Hkv K", "1:batch T Hkv K"), false),
     gradient_of("v", "d_v", of_layouts("B T Hkv V", "1:batch T Hkv V"), false),
-    gradient_of("g", "d_g", of_layouts("B T H", "1:batch T H"), true, false),
-    gradient_of("gk", "d_gk", of_keys),
+    gradient_of_decay("g", "d_g", of_layouts("B T H", "1:batch T H"), false),
+    gradient_of_decay("gk", "d_gk", of_keys),
     gradient_of("gv", "d_gv", of_values),
     gradient_of_state(of_states),
     declared::pool_slots(of_layouts("-", "-", "N"), "P"),

@@ -13,7 +13,9 @@
 #include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/reflect.hpp>
 #include <tessera/families/recurrent_keys.hpp>
+#include <tessera/families/shared_memory.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -36,6 +38,16 @@ struct chunked_scan_family {
     return sentence({name_of(config.pass), ", ", enumerator_name(config.form)});
   }
 
+  /// Of a device that has the row's backend.
+  static constexpr bool runs_on(const chunked_scan_config& config,
+                                const device_facts& device) noexcept {
+    return chunk_shared_bytes(config) <= device.shared_bytes_per_block;
+  }
+  [[gnu::cold]] static std::string missing_on(const chunked_scan_config& config,
+                                              const device_facts& device) {
+    return missing_shared_memory(chunk_shared_bytes(config), device);
+  }
+
   /// The row that would be made for this demand.
   static std::optional<chunked_scan_config> wanted_config(const chunked_scan_demand& demand,
                                                           backend target,
@@ -47,7 +59,8 @@ struct chunked_scan_family {
     const bool prompts = demand.tokens >= demand.sequences * tokens_of_chunk && demand.aligned &&
                          demand.decay != chunked_scan_decay::keys_and_values;
     wanted.form = prompts ? chunked_scan_form::chunk : chunked_scan_form::step;
-    if (broken_rule(wanted) != chunked_scan_rule::none) wanted.form = chunked_scan_form::step;
+    const bool legal = broken_rule(wanted) == chunked_scan_rule::none;
+    if (!legal || !runs(wanted, demand)) wanted.form = chunked_scan_form::step;
     return wanted;
   }
 };

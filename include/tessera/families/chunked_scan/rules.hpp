@@ -32,7 +32,7 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
     case chunked_scan_rule::type_is_floating:
       return "type is f32, f16 or bf16";
     case chunked_scan_rule::sm90_rows_are_forward_chunks_of_bf16:
-      return "rows of cuda_sm90 go forward by chunks of bf16, others gain nothing from wgmma";
+      return "rows of cuda_sm90 go forward by chunks of bf16: no others are written with wgmma";
     case chunked_scan_rule::cuda_key_dim_is_known:
       return "key_dim of a CUDA row is 64, 128, 256 or 1024";
     case chunked_scan_rule::cpu_rows_take_any_key_dim:

@@ -7,8 +7,8 @@
 //             + sum over j < t of exp(G_end - G_j) k_j (D v_j) + sum over s >= t > j of W_sj
 //
 // The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
-// W_js), whose W cancel: they are computed once, in f32. (The same of d_q and d_k, rounded, is what
-// others do: it was off by a fourth where channels forget in a few tokens.)
+// W_js), whose W cancel: they are computed once, in f32. Sums of rounded d_q and d_k instead would
+// be off by a fourth where channels forget in a few tokens.
 #pragma once
 
 #include <cstdint>

@@ -363,12 +363,14 @@ __global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
   };
   recurrence::sm80::warp_state<Shape::keys, Shape::tiles> state;
   state.load(scan.initial.data, dtype::f32, first_of(scan.initial), columns_of(scan.initial));
-  if (returns) state.multiply(scan.initial_scale);
+  // A state that no token touches goes through bit by bit.
+  const bool has_units = returns && all.length > 0;
+  if (has_units) state.multiply(scan.initial_scale);
   if (all.length > 0) {
     chunk_walk<Element, Shape, Decay, Back>(launch, scan, shared, all, head, column)
         .go_through(state);
   }
-  if (returns) state.multiply(scan.final_scale);
+  if (has_units) state.multiply(scan.final_scale);
   state.store(scan.final.data, dtype::f32, first_of(scan.final), columns_of(scan.final));
 }
 

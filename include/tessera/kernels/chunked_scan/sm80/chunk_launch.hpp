@@ -59,8 +59,9 @@ struct chunk_kernels {
   template <chunk_decay Decay, int Columns>
   static kernel_type of_shape() {
     using of = shape<Decay, Columns>;
-    return {&chunk_through<element, of, Decay, is_backward>, of::threads,
-            static_cast<int>(sizeof(chunk_memory<of, Decay>))};
+    constexpr int bytes = sizeof(chunk_memory<of, Decay>);
+    static_assert(bytes <= chunk_shared_bytes(Kernel::config));
+    return {&chunk_through<element, of, Decay, is_backward>, of::threads, bytes};
   }
   template <chunk_decay Decay>
   static kernel_type of_columns(int columns) {
@@ -87,6 +88,7 @@ struct chunk_kernels {
       all[scans] = cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
     }
     if constexpr (keeps_states) {
+      static_assert(sizeof(decay_memory<of_decays>) <= chunk_shared_bytes(Kernel::config));
       all[scans + 1] = cuda::entry_of(&make_decay_gradients<element, of_decays>,
                                       sizeof(decay_memory<of_decays>));
     }
@@ -166,10 +168,16 @@ struct chunk_scratch {
 template <class Kernel>
 cudaError_t launch_decay_gradients(const decay_gradients& args, cudaStream_t stream) {
   using shape = typename chunk_kernels<Kernel>::of_decays;
-  const std::int64_t states = sequences_with_rest(args.call) * args.call.heads;
+  const chunked_scan_kernel_args& call = args.call;
+  const std::int64_t states = sequences_with_rest(call) * call.heads;
   if (states <= 0) return cudaSuccess;
   dim3 grid = cuda::grid_of(states);
-  const std::int64_t chunks = (args.call.tokens + shape::tokens - 1) / shape::tokens;
+  // Blocks take chunks in turn: lengths of packed sequences are not known here, and blocks for the
+  // longest possible one would be mostly empty.
+  const std::int64_t average = call.tokens / std::max<std::int64_t>(call.sequences, 1);
+  const std::int64_t length =
+      call.cu_seqlens != nullptr ? std::min(call.tokens, 4 * average) : call.tokens;
+  const std::int64_t chunks = (length + shape::tokens - 1) / shape::tokens;
   grid.y = static_cast<unsigned>(std::clamp<std::int64_t>(chunks, 1, UINT16_MAX));
   return prim::cuda::launch_kernel(
       &make_decay_gradients<typename chunk_kernels<Kernel>::element, shape>, grid, shape::threads,

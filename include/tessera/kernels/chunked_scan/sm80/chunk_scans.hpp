@@ -12,9 +12,10 @@
 // | d_k | v | d_out | q | D^T |
 // | d_v | k | q | d_out | D |
 //
-// No state but the first and the last is in memory, and nothing is computed twice but the products
-// of pairs of tokens. Decays of channels are those of the rows of S and D, and so of the columns of
-// their transposes (chunk_decay::values).
+// No state but the first and the last is in memory but where decays have gradients
+// (kept_states.hpp), and nothing is computed twice but the products of pairs of tokens. Decays of
+// channels are those of the rows of S and D, and so of the columns of their transposes
+// (chunk_decay::values).
 #pragma once
 
 #include <cmath>

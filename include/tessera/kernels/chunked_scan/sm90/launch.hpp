@@ -74,6 +74,7 @@ struct launcher {
   using shape = delta_rule::sm90::walk_shape<resolved(Kernel::config).key_dim, false>;
   static constexpr int shared_bytes =
       static_cast<int>(sizeof(delta_rule::sm90::walk_memory<shape>));
+  static_assert(shared_bytes <= chunk_shared_bytes(Kernel::config));
   static constexpr auto kernel = &delta_rule::sm90::chunk_through<element, shape>;
 
   static launcher of(const args_type& call, int /*multiprocessors*/, std::byte* /*workspace*/) {

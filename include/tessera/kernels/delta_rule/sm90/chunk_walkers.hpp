@@ -135,8 +135,8 @@ class state_walker {
       for (int i = 0; i < steps; ++i) added[i] = operand_of<Element>(written, i);
       finite = remove_not_finite(added, tokens.end) && finite;
     } else {
-      float none[32];
-      read_state(state, item, none, answers);
+      float not_written[32];
+      read_state(state, item, not_written, answers);
       finite = load_values(item, tokens.end, added);
     }
     const std::uint64_t k = describe<key_rows>(item.k),
