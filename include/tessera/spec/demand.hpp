@@ -58,11 +58,7 @@ class demand {
   /// Each word times its own odd constant, so that no product waits for another.
   std::uint64_t hash() const noexcept {
     std::uint64_t sum = 0;
-    for_each_index<word_count>([&](auto at) {
-      std::uint64_t word;  // a struct may be there
-      std::memcpy(&word, words_.data() + at, sizeof word);
-      sum += word * factors[at];
-    });
+    for_each_index<word_count>([&](auto at) { sum += words_[at] * factors[at]; });
     sum = (sum ^ sum >> 32) * golden;
     return sum ^ sum >> 29;
   }
