@@ -57,6 +57,12 @@ consteval tensor_rule rule_of_code_scales() {
           "is given, out has no elements of 8 bits"};
 }
 
+/// Sizes of no groups may have no memory, but null would say that a matrix has all rows.
+inline void keep_groups(bool grouped, const std::int32_t*& sizes) noexcept {
+  static constexpr std::int32_t no_size = 0;  // never read, by nobody: there are no groups
+  if (grouped && sizes == nullptr) sizes = &no_size;
+}
+
 /// There are sizes of all `local` groups, whose weights `weights` holds, from `offset` on.
 inline bool has_sizes(std::int64_t local, std::int64_t all, std::string_view weights,
                       std::int64_t offset, status& failure) {
