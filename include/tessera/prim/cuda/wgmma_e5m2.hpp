@@ -1,5 +1,5 @@
-// wgmma of f8_e5m2 with f8_e5m2 or, on either side, f8_e4m3, as prim/cuda/wgmma.hpp has products of f8_e4m3:
-// `scores` with 192 columns.
+// wgmma of f8_e5m2 with f8_e5m2 or, on either side, f8_e4m3, as prim/cuda/wgmma.hpp has products of
+// f8_e4m3: `scores` with 192 columns.
 #pragma once
 
 #include <cstdint>

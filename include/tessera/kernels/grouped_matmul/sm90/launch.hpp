@@ -103,8 +103,7 @@ class panel_products {
              matrix.group >= 0;
     };
     return args.groups > 0 && args.m <= most && args.n <= most && args.k <= most &&
-           args.groups <= most &&
-           args.rhs_scale.data == nullptr && is_boxed(args.lhs, args.k) &&
+           args.groups <= most && args.rhs_scale.data == nullptr && is_boxed(args.lhs, args.k) &&
            is_boxed(args.rhs, args.transpose_rhs ? args.k : args.n) &&
            (args.d_out.data == nullptr || is_boxed(args.d_out, args.n));
   }

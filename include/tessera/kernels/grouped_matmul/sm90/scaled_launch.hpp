@@ -122,9 +122,10 @@ class scaled_products {
     const int blocks = tile_rows / shape::rows;
     const std::int64_t clusters = std::min<std::int64_t>(args.tiles(tile_rows, shape::columns),
                                                          std::max(multiprocessors_ / blocks, 1));
-    return prim::cuda::launch_clusters(kernels_of::with_scales(how_, args.a.matrix.type, args.b.matrix.type),
-                                       cuda::grid_of(clusters * blocks), blocks, shape::threads,
-                                       kernels_of::shared_bytes, stream, launch, epilogue);
+    return prim::cuda::launch_clusters(
+        kernels_of::with_scales(how_, args.a.matrix.type, args.b.matrix.type),
+        cuda::grid_of(clusters * blocks), blocks, shape::threads, kernels_of::shared_bytes, stream,
+        launch, epilogue);
   }
 
  private:
@@ -135,9 +136,9 @@ class scaled_products {
 
   cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
     const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
-    return prim::cuda::launch_kernel(kernels_of::of_any(args.a.matrix.type, args.b.matrix.type), cuda::grid_of(blocks),
-                                     any_threads, 0, stream, false, args, scales_, how_, tile_rows,
-                                     epilogue);
+    return prim::cuda::launch_kernel(kernels_of::of_any(args.a.matrix.type, args.b.matrix.type),
+                                     cuda::grid_of(blocks), any_threads, 0, stream, false, args,
+                                     scales_, how_, tile_rows, epilogue);
   }
 
   /// Whether the copy unit addresses both operands, and sums of i8 have room.
