@@ -231,6 +231,11 @@ TEST(grouped_matmul, without_groups_gives_zeros) {
   const status done = grouped_matmul(args);
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(call.out, std::vector<float>(call.out.size(), 0.0f));
+  call.out.assign(call.out.size(), 9.0f);
+  const auto planned = plan(problem_of(args, {}, grouped_matmul_op::grouped_matmul));
+  ASSERT_TRUE(planned) << planned.message();
+  ASSERT_TRUE(planned->run(args));
+  EXPECT_EQ(call.out, std::vector<float>(call.out.size(), 0.0f));
   args.out = {};
   args.d_out = view(call.d_out.data(), {call.m, call.n});
   args.d_lhs = view(d_lhs.data(), {call.m, call.k});
