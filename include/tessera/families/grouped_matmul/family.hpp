@@ -40,8 +40,8 @@ struct grouped_matmul_family {
     grouped_matmul_config wanted{.target = target};
     if (is_cuda(target) && demand.has_codes()) {
       // Rows of f8_e5m2 multiply it and f8_e4m3 in either order.
-      const bool pair = demand.rhs_type == dtype::f8_e5m2;
-      wanted.type = pair ? demand.rhs_type : demand.type;
+      const bool rhs_is_e5m2 = demand.rhs_type == dtype::f8_e5m2;
+      wanted.type = rhs_is_e5m2 ? demand.rhs_type : demand.type;
       wanted.target = highest;
     } else if (is_cuda(target)) {
       wanted.type = demand.is_of(demand.type) ? demand.type : dtype::f32;
