@@ -24,7 +24,7 @@ class matmul_tiles : public testing::TestWithParam<support::tested_row> {
   static bool is_named(std::string_view part) {
     return GetParam().row->name.find(part) != std::string_view::npos;
   }
-  static bool has_codes() { return is_named(".f8_e4m3.") || is_named(".i8."); }
+  static bool has_codes() { return is_named(".f8_") || is_named(".i8."); }
   static bool splits() { return is_named("64x64x512"); }
   /// Rows that split sums take products by one matrix, forward.
   static bool takes(const operation& op) {
@@ -121,7 +121,7 @@ TEST(matmul_groups, have_the_bits_that_they_have_alone) {
   for (const support::tested_row& tested : matmul_rows()) {
     const std::string_view row = tested.row->name;
     if (row.find(".f16.") != row.npos) continue;  // tensors are bf16
-    if (row.find(".f8_e4m3.") != row.npos || row.find(".i8.") != row.npos) continue;
+    if (row.find(".f8_") != row.npos || row.find(".i8.") != row.npos) continue;
     if (row.find("x512") != row.npos) continue;  // takes no groups
     SCOPED_TRACE(row);
     // Tiles of sm90 rows are paired where a group has 256 rows, but not on average here.

@@ -157,15 +157,15 @@ std::vector<group_rows> rows_of_groups(const bound_call& call) {
 /// One entry of the first axis, which goes.
 tensor_view entry_of(const tensor_view& all, std::int64_t entry) {
   if (!all.present()) return all;
-  tensor_view one = all;
-  one.data = static_cast<std::byte*>(all.data) +
-             entry * all.stride[0] * static_cast<std::int64_t>(size_of(all.type));
-  one.rank = all.rank - 1;
+  tensor_view part = all;
+  part.data = static_cast<std::byte*>(all.data) +
+              entry * all.stride[0] * static_cast<std::int64_t>(size_of(all.type));
+  part.rank = all.rank - 1;
   for (std::size_t axis = 0; axis + 1 < max_rank; ++axis) {
-    one.extent[axis] = all.extent[axis + 1];
-    one.stride[axis] = all.stride[axis + 1];
+    part.extent[axis] = all.extent[axis + 1];
+    part.stride[axis] = all.stride[axis + 1];
   }
-  return one;
+  return part;
 }
 /// Rows [begin, end).
 tensor_view rows_of(const tensor_view& all, const group_rows& rows) {
@@ -177,14 +177,14 @@ tensor_view rows_of(const tensor_view& all, const group_rows& rows) {
 }
 /// What a call has of one matrix of weights.
 quantized_matmul_args matrix_of(const quantized_matmul_args& all, std::int64_t matrix) {
-  quantized_matmul_args one = all;
-  one.w_q = entry_of(all.w_q, matrix);
-  one.scales = entry_of(all.scales, matrix);
-  one.zeros = entry_of(all.zeros, matrix);
+  quantized_matmul_args of_matrix = all;
+  of_matrix.w_q = entry_of(all.w_q, matrix);
+  of_matrix.scales = entry_of(all.scales, matrix);
+  of_matrix.zeros = entry_of(all.zeros, matrix);
   if (all.tensor_scale.present()) {
-    one.tensor_scale = rows_of(all.tensor_scale, {matrix, matrix + 1});
+    of_matrix.tensor_scale = rows_of(all.tensor_scale, {matrix, matrix + 1});
   }
-  return one;
+  return of_matrix;
 }
 
 /// The products of all groups in rows of a result, which are 0 where there is no group.

@@ -16,7 +16,8 @@
 //
 //   out[m, n] = sum over k of x[m, k] W[n, k]
 //
-// with weights, sums and results in float, rounded once to the type of out; it has the same bits
+// with weights, sums and results in float, rounded once to the type of out; rows for GPUs of f16
+// and bf16 round decoded weights to that type first, but for few rows of x. It has the same bits
 // for any number of threads. Where the groups lie along K (`axis` col) a call reads packed rows
 // one by one, which is the better choice for few rows of x.
 //

@@ -20,9 +20,9 @@
 //
 // Sums are float. Matrix units keep 14 bits of sums of f8: those of 128 elements are scaled and
 // added in float. On GPUs sums of i8 are whole numbers, of up to 131,071 elements with scales of
-// rows. Rows for GPUs are of compute capability 9.0; none multiplies f8_e4m3 by an rhs of f8_e5m2.
-// There are no gradients: elements of 8 bits have none. That of what they stand for is a product
-// with d_out, by matmul or as another one of these.
+// rows. Rows for GPUs are of compute capability 9.0. There are no gradients: elements of 8 bits
+// have none. That of what they stand for is a product with d_out, by matmul or as another one of
+// these.
 #pragma once
 
 #include <tessera/api/context.hpp>

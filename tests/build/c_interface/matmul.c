@@ -55,6 +55,26 @@ static void check_matmul(tessera_status* status) {
   tessera_plan_free(plan);
 }
 
+/* A result of whole numbers of 8 bits, divided by the scale of its row. */
+static void check_codes(tessera_status* status) {
+  static int8_t codes[ROWS * COLUMNS];
+  static float code_scales[ROWS] = {1, 0.5f, 0.1f};
+  /* 16 and 17 by 0.1 are beyond what 8 bits hold. */
+  static const int8_t expected[ROWS * COLUMNS] = {4, 5, 20, 22, 127, 127};
+  tessera_tensor of_lhs = matrix_of(lhs, ROWS, DEPTH);
+  tessera_tensor of_rhs = matrix_of(rhs + DEPTH * COLUMNS, DEPTH, COLUMNS);
+  tessera_tensor of_out = TENSOR(TESSERA_I8, codes, ROWS, COLUMNS);
+  tessera_tensor of_scales = matrix_of(code_scales, ROWS, 1);
+  tessera_grouped_matmul_args args = {.size = sizeof args,
+                                      .lhs = &of_lhs,
+                                      .rhs = &of_rhs,
+                                      .out = &of_out,
+                                      .out_code_scale = &of_scales};
+  expect(tessera_matmul(&args, NULL, NULL, status) == TESSERA_OK &&
+             memcmp(codes, expected, sizeof codes) == 0,
+         "matmul to codes", status);
+}
+
 int check_matmuls(void) {
   static const float products[ROWS * COLUMNS] = {1, 2, 10, 11, 16, 17};
   static const float gradients[ROWS * DEPTH] = {1, 2, 10, 11, 16, 17};
@@ -95,6 +115,7 @@ int check_matmuls(void) {
       "planned grouped_matmul_backward", &status);
   tessera_plan_free(plan);
   check_matmul(&status);
+  check_codes(&status);
   of_sizes.extent[0] = -1;
   expect(tessera_grouped_matmul_backward(&args, NULL, NULL, &status) != TESSERA_OK &&
              strstr(status.message, "-1") != NULL,

@@ -132,6 +132,31 @@ static void check_products(const tessera_tensor* codes, const tessera_tensor* sc
                  "x: inputs is 15, not a multiple of group_size, which is 16", status);
 }
 
+/* Each row of x times a matrix of its own that has one output: 120 and 2 * 240. */
+static double product_of_expert(int i) {
+  return (i + 1) * (i + 1) * 120.0;
+}
+static void check_experts(tessera_status* status) {
+  static int32_t sizes[ROWS] = {1, 1};
+  tessera_tensor of_x = TENSOR(TESSERA_F32, x, ROWS, COLUMNS);
+  tessera_tensor codes = TENSOR(TESSERA_U32, words, ROWS, 1, COLUMNS / 8);
+  tessera_tensor scale = TENSOR(TESSERA_F32, scales, ROWS, 1, 1);
+  tessera_tensor zero = TENSOR(TESSERA_F32, zeros, ROWS, 1, 1);
+  tessera_tensor of_out = TENSOR(TESSERA_F32, out, ROWS, 1);
+  tessera_tensor of_sizes = TENSOR(TESSERA_I32, sizes, ROWS);
+  tessera_quantized_matmul_options options = {.size = sizeof options, .group_size = COLUMNS};
+  tessera_quantized_matmul_args args = {.size = sizeof args,
+                                        .x = &of_x,
+                                        .w_q = &codes,
+                                        .scales = &scale,
+                                        .zeros = &zero,
+                                        .out = &of_out,
+                                        .group_sizes = &of_sizes};
+  expect(tessera_quantized_grouped_matmul(&args, &options, NULL, status) == TESSERA_OK &&
+             are_near(out, ROWS, product_of_expert),
+         "quantized_grouped_matmul", status);
+}
+
 int check_weights(void) {
   tessera_status status = {.size = sizeof status};
   for (int i = 0; i < ROWS * COLUMNS; ++i) weights[i] = (float)weight(i);
@@ -143,5 +168,6 @@ int check_weights(void) {
   check_packing(&w, &codes, &scale, &zero, &status);
   check_unpacking(&codes, &scale, &zero, &status);
   check_products(&codes, &scale, &zero, &status);
+  check_experts(&status);
   return faults;
 }

@@ -200,5 +200,64 @@ TEST(grouped_matmul, results_of_8_bits_are_the_codes_next_to_scaled_results_of_f
   }
 }
 
+TEST(grouped_matmul, results_of_8_bits_of_what_is_not_finite_are_nan_or_the_last_codes) {
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  std::vector<float> lhs{1.0f}, rhs(5, 1.0f);
+  std::vector<float> residual{std::nanf(""), infinite, -infinite, 1e30f, 0.5f};
+  const auto codes_of = [&](dtype type) {
+    std::vector<std::uint8_t> codes(rhs.size(), 0x55);
+    grouped_matmul_args args{.lhs = view(lhs.data(), {1, 1}),
+                             .rhs = view(rhs.data(), {1, 5}),
+                             .out = view(codes.data(), {1, 5}),
+                             .residual = view(residual.data(), {1, 5})};
+    args.out.type = type;
+    EXPECT_TRUE(matmul(args));
+    return codes;
+  };
+  using bytes = std::vector<std::uint8_t>;
+  EXPECT_EQ(codes_of(dtype::i8), (bytes{0, 127, 0x80, 127, 2}));
+  EXPECT_EQ(codes_of(dtype::f8_e4m3), (bytes{0x7f, 0x7e, 0xfe, 0x7e, 0x3c}));
+  EXPECT_EQ(codes_of(dtype::f8_e5m2), (bytes{0x7f, 0x7b, 0xfb, 0x7b, 0x3e}));
+}
+
+// Vectors of nothing have no memory.
+TEST(grouped_matmul, without_groups_gives_zeros) {
+  grouped_call call;
+  std::vector<float> no_weights, d_lhs(call.lhs.size(), 9.0f);
+  std::vector<std::int32_t> no_sizes;
+  grouped_matmul_args args = call.args();
+  args.rhs = view(no_weights.data(), {0, call.k, call.n});
+  args.group_sizes = view(no_sizes.data(), {0});
+  const status done = grouped_matmul(args);
+  ASSERT_TRUE(done) << done.message();
+  EXPECT_EQ(call.out, std::vector<float>(call.out.size(), 0.0f));
+  call.out.assign(call.out.size(), 9.0f);
+  const auto planned = plan(problem_of(args, {}, grouped_matmul_op::grouped_matmul));
+  ASSERT_TRUE(planned) << planned.message();
+  ASSERT_TRUE(planned->run(args));
+  EXPECT_EQ(call.out, std::vector<float>(call.out.size(), 0.0f));
+  args.out = {};
+  args.d_out = view(call.d_out.data(), {call.m, call.n});
+  args.d_lhs = view(d_lhs.data(), {call.m, call.k});
+  const status led_back = grouped_matmul_backward(args);
+  ASSERT_TRUE(led_back) << led_back.message();
+  EXPECT_EQ(d_lhs, std::vector<float>(d_lhs.size(), 0.0f));
+}
+
+TEST(scaled_grouped_matmul, without_groups_gives_zeros) {
+  constexpr std::int64_t m = 40, k = 200, n = 150;
+  std::vector<std::int8_t> lhs(m * k, 1), no_weights;
+  std::vector<float> lhs_scale(m * 2, 1.0f), no_scales, out(m * n, 9.0f);
+  std::vector<std::int32_t> no_sizes;
+  const status done = scaled_grouped_matmul({.lhs = view(lhs.data(), {m, k}),
+                                             .rhs = view(no_weights.data(), {0, n, k}),
+                                             .group_sizes = view(no_sizes.data(), {0}),
+                                             .lhs_scale = view(lhs_scale.data(), {m, 2}),
+                                             .rhs_scale = view(no_scales.data(), {0, 2, 2}),
+                                             .out = view(out.data(), {m, n})});
+  ASSERT_TRUE(done) << done.message();
+  EXPECT_EQ(out, std::vector<float>(out.size(), 0.0f));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -169,14 +169,14 @@ TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weigh
     for (std::size_t i = 0; i < codes.size(); ++i) {
       codes[i] = (static_cast<std::uint32_t>(i) * 2654435761u) & 0x6f6f6f6fu;
     }
-    const auto of_all = [&](tensor_view one, void* data) {
-      tensor_view all = one;
+    const auto of_all = [&](tensor_view of_matrix, void* data) {
+      tensor_view all = of_matrix;
       all.data = data;
       all.rank = 3;
-      for (std::size_t axis = 2; axis > 0; --axis) all.extent[axis] = one.extent[axis - 1];
+      for (std::size_t axis = 2; axis > 0; --axis) all.extent[axis] = of_matrix.extent[axis - 1];
       all.extent[0] = matrices;
-      all.stride[0] = one.extent[0] * one.extent[1];
-      all.stride[1] = one.extent[1];
+      all.stride[0] = of_matrix.extent[0] * of_matrix.extent[1];
+      all.stride[1] = of_matrix.extent[1];
       all.stride[2] = 1;
       return all;
     };
@@ -192,15 +192,44 @@ TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weigh
     options.group_offset = 0;
     for (const auto& [matrix, begin, end] :
          {std::array<std::int64_t, 3>{0, 7, 307}, std::array<std::int64_t, 3>{2, 307, rows}}) {
-      quantized_matmul_args one{.x = view(x.data() + begin * in, {end - begin, in}),
-                                .w_q = first.codes(),
-                                .scales = first.exponents(),
-                                .out = view(alone.data() + begin * out, {end - begin, out})};
-      one.w_q.data = codes.data() + static_cast<std::size_t>(matrix) * words;
-      one.scales.data = scales.data() + static_cast<std::size_t>(matrix) * numbers;
-      ASSERT_TRUE(quantized_matmul(one, options));
+      quantized_matmul_args of_group{.x = view(x.data() + begin * in, {end - begin, in}),
+                                     .w_q = first.codes(),
+                                     .scales = first.exponents(),
+                                     .out = view(alone.data() + begin * out, {end - begin, out})};
+      of_group.w_q.data = codes.data() + static_cast<std::size_t>(matrix) * words;
+      of_group.scales.data = scales.data() + static_cast<std::size_t>(matrix) * numbers;
+      ASSERT_TRUE(quantized_matmul(of_group, options));
     }
     EXPECT_EQ(y, alone);  // the first seven rows are 0
+  }
+}
+
+// Vectors of nothing have no memory.
+TEST(quantized_grouped_matmul, without_groups_gives_zeros) {
+  constexpr std::int64_t rows = 70, out = 48, in = 96;
+  std::vector<std::uint32_t> no_words;
+  std::vector<std::uint8_t> no_scales;
+  std::vector<std::int32_t> no_sizes;
+  for (const quantized_options& options : formats) {
+    const bool by_column = options.axis == weight_axis::col;
+    const std::int64_t lines = by_column ? out : in, columns = by_column ? in : out;
+    std::vector<float> x(rows * in, 1.0f), y(rows * out, 9.0f);
+    quantized_matmul_args args{
+        .x = view(x.data(), {rows, in}),
+        .w_q = view(no_words.data(), {0, lines, columns * bits_of(options) / 32}),
+        .scales = view(no_scales.data(), {0, lines, columns / group_size_of(options)}),
+        .out = view(y.data(), {rows, out}),
+        .group_sizes = view(no_sizes.data(), {0})};
+    const status done = quantized_grouped_matmul(args, options);
+    ASSERT_TRUE(done) << done.message();
+    EXPECT_EQ(y, std::vector<float>(y.size(), 0.0f));
+    std::vector<float> d_x(rows * in, 9.0f);
+    args.out = {};
+    args.d_out = view(y.data(), {rows, out});
+    args.d_x = view(d_x.data(), {rows, in});
+    const status led_back = quantized_grouped_matmul_backward(args, options);
+    ASSERT_TRUE(led_back) << led_back.message();
+    EXPECT_EQ(d_x, std::vector<float>(d_x.size(), 0.0f));
   }
 }
 

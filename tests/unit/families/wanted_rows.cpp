@@ -8,12 +8,12 @@
 namespace tessera {
 namespace {
 
-std::string wanted_on(backend highest, dtype type, product_scaling scaled) {
+std::string wanted_on(backend highest, dtype lhs, dtype rhs, product_scaling scaled) {
   device_facts device;
   device.kind = kind_of(highest);
   device.highest = highest;
-  const grouped_matmul_demand demand{.type = type,
-                                     .rhs_type = type,
+  const grouped_matmul_demand demand{.type = lhs,
+                                     .rhs_type = rhs,
                                      .transposed = true,
                                      .scaled = scaled,
                                      .grouped = false,
@@ -22,6 +22,22 @@ std::string wanted_on(backend highest, dtype type, product_scaling scaled) {
                                      .n = 64,
                                      .k = 256};
   return wanted_row_of<grouped_matmul_family>(demand, device, {});
+}
+
+std::string wanted_on(backend highest, dtype type, product_scaling scaled) {
+  return wanted_on(highest, type, type, scaled);
+}
+
+TEST(wanted_rows, of_pairs_of_f8_multiply_both_as_they_are) {
+  using enum dtype;
+  const auto wanted = [](dtype lhs, dtype rhs) {
+    return wanted_on(backend::cuda_sm90, lhs, rhs, product_scaling::blocks);
+  };
+  const std::string e5m2 = "grouped_matmul.cuda_sm90.f8_e5m2.128x192x128";
+  EXPECT_EQ(wanted(f8_e5m2, f8_e5m2), e5m2);
+  EXPECT_EQ(wanted(f8_e5m2, f8_e4m3), e5m2);
+  EXPECT_EQ(wanted(f8_e4m3, f8_e5m2), e5m2);
+  EXPECT_EQ(wanted(f8_e4m3, f8_e4m3), "grouped_matmul.cuda_sm90.f8_e4m3.128x192x128");
 }
 
 TEST(wanted_rows, of_bytes_are_those_of_the_instructions_for_them) {

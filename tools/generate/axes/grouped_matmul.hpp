@@ -62,7 +62,7 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .block_n = {128, 192},
       },
       {
-          .about = "sm90: f8_e5m2 with f8_e5m2 or f8_e4m3",
+          .about = "sm90: f8_e5m2 with f8_e5m2 or, on either side, f8_e4m3",
           .targets = {cuda_sm90},
           .types = {dtype::f8_e5m2},
           .block_m = {128},

@@ -47,7 +47,8 @@ struct grouped_matmul_args {
   tensor_view multiplier{};
   tensor_view residual{};
   /// Of out of 8 bits: an element is the code next to what it would be divided by the scale of its
-  /// row, or of its 128 columns; ties to even, the largest code for what is beyond. Absent: 1.
+  /// row, or of its 128 columns; ties to even. What is beyond, and infinity, becomes the last code
+  /// of its sign; NaN is NaN (0x7f), in i8 0. Scales are not 0: 0 / 0 is NaN. Absent: 1.
   tensor_view out_code_scale{};
 };
 

@@ -17,8 +17,8 @@ namespace tessera {
 /// the backend's default (see `resolved`).
 struct grouped_matmul_config {
   backend target = backend::cpu_generic;
-  /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3, f8_e5m2 (rhs may
-  /// be f8_e4m3) or i8; CPU rows: none.
+  /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3, f8_e5m2 (one
+  /// operand may be f8_e4m3) or i8; CPU rows: none.
   dtype type = dtype::none;
   // Of rows that split sums (`splits_sums`) block_k is what has sums of its own.
   int block_m = 0;  ///< rows of a tile of the result, at most

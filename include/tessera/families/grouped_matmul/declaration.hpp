@@ -220,6 +220,7 @@ inline void finish(const bound_call& call, void* to) {
   const options& wanted = call.options_as<options>();
   filled.transpose_rhs = wanted.transpose_rhs;
   set_rows_and_epilogue(wanted, filled);
+  keep_groups(has_groups(op_of(call)), filled.group_sizes);
   const auto row_of = [&](std::int8_t weights) {
     const tensor_view& view = call.tensors[weights];
     return stride_of(view, view.rank - 2);

@@ -39,7 +39,9 @@ struct grouped_matmul_family {
                                              backend highest) noexcept {
     grouped_matmul_config wanted{.target = target};
     if (is_cuda(target) && demand.has_codes()) {
-      wanted.type = demand.type;
+      // Rows of f8_e5m2 multiply it and f8_e4m3 in either order.
+      const bool rhs_is_e5m2 = demand.rhs_type == dtype::f8_e5m2;
+      wanted.type = rhs_is_e5m2 ? demand.rhs_type : demand.type;
       wanted.target = highest;
     } else if (is_cuda(target)) {
       wanted.type = demand.is_of(demand.type) ? demand.type : dtype::f32;

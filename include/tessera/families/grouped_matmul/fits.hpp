@@ -16,10 +16,13 @@ struct fits_of<grouped_matmul_config> {
   using config = grouped_matmul_config;
   using asked = grouped_matmul_demand;
 
-  /// Of a CUDA row whose type lhs has: whether it multiplies rhs.
-  static constexpr bool takes_rhs(const config& row, const asked& wanted) noexcept {
-    return row.type == wanted.rhs_type || !is_8_bits(row.type) ||
-           (row.type == dtype::f8_e5m2 && wanted.rhs_type == dtype::f8_e4m3);
+  /// Whether a CUDA row of 8 bits multiplies the operands: both are of its type, or of f8_e5m2 one
+  /// is, and the other f8_e4m3.
+  static constexpr bool takes_codes(const config& row, const asked& wanted) noexcept {
+    const bool has_lhs = wanted.type == row.type, has_rhs = wanted.rhs_type == row.type;
+    if (row.type != dtype::f8_e5m2) return has_lhs && has_rhs;
+    return (has_lhs || wanted.type == dtype::f8_e4m3) &&
+           (has_rhs || wanted.rhs_type == dtype::f8_e4m3) && (has_lhs || has_rhs);
   }
 
   static constexpr std::array rules{
@@ -29,7 +32,7 @@ struct fits_of<grouped_matmul_config> {
           .holds =
               [](const config& row, const asked& wanted) noexcept {
                 if (is_cuda(row.target) && (wanted.has_codes() || is_8_bits(row.type))) {
-                  return row.type == wanted.type && takes_rhs(row, wanted);
+                  return takes_codes(row, wanted);
                 }
                 if (row.target == backend::cuda_sm90 && wanted.rhs_type != row.type) return false;
                 if (is_cuda(row.target)) return row.type == dtype::f32 || wanted.is_of(row.type);
@@ -38,7 +41,7 @@ struct fits_of<grouped_matmul_config> {
               },
           .obstacle =
               [](const config& row, const asked& wanted) {
-                if (row.type == wanted.type && is_8_bits(row.type) && !takes_rhs(row, wanted)) {
+                if (row.type == wanted.type && is_8_bits(row.type) && !takes_codes(row, wanted)) {
                   return sentence({"rhs is ", name_of(wanted.rhs_type), ", the row multiplies ",
                                    name_of(row.type)});
                 }

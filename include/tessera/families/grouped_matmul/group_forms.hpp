@@ -29,10 +29,11 @@ constexpr option_form free_choice_at(std::string_view name, std::size_t offset,
           .enumerators = enumerators,
           .free = true};
 }
-/// Numbers of 8 bits that results may be rounded to.
+/// Numbers of 8 bits that results may be rounded to, without infinities.
 inline constexpr dtype_set code_types = dtype::i8 | dtype::f8_e4m3 | dtype::f8_e5m2;
 
-/// Scales of a result of codes: rows or one, blocks of columns (`O`) or one.
+/// Scales of a result of codes, which it is divided by, so none is 0: those of rows or one, of
+/// blocks of columns (`O`) or one.
 constexpr tensor_text code_scales_of(std::string_view name,
                                      const std::array<std::string_view, max_layouts>& shapes) {
   return {
@@ -55,6 +56,12 @@ template <std::int8_t Scales, std::int8_t Out>
 consteval tensor_rule rule_of_code_scales() {
   return {Scales, [](const bound_call& call) { return size_of(call.tensors[Out].type) == 1; },
           "is given, out has no elements of 8 bits"};
+}
+
+/// Sizes of no groups may have no memory, but null would say that a matrix has all rows.
+inline void keep_groups(bool grouped, const std::int32_t*& sizes) noexcept {
+  static constexpr std::int32_t no_size = 0;  // not read: there are no groups
+  if (grouped && sizes == nullptr) sizes = &no_size;
 }
 
 /// There are sizes of all `local` groups, whose weights `weights` holds, from `offset` on.

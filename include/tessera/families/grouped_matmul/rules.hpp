@@ -37,8 +37,7 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
     case grouped_matmul_rule::cuda_tile_is_known:
       return "tiles of a CUDA row are 64x64x64, 128x128x64 or 128x256x64, of f32 64x64x16 or "
              "128x128x16, or with split sums 64x64x512; of cuda_sm90 128x128x64 or 128x256x64, of "
-             "f8_e4m3 and i8 128x128x128 or "
-             "128x192x128";
+             "f8_e4m3 and i8 128x128x128 or 128x192x128, of f8_e5m2 128x192x128";
     case grouped_matmul_rule::cpu_rows_take_any_type:
       return "type of a CPU row is none";
     case grouped_matmul_rule::block_m_is_whole_register_tiles:

@@ -40,8 +40,8 @@ struct scaled_matmul_args {
   tensor_view out_init{};
   tensor_view multiplier{};
   tensor_view residual{};
-  tensor_view out{};  ///< may be out_init itself
-  tensor_view out_code_scale{};
+  tensor_view out{};             ///< may be out_init itself
+  tensor_view out_code_scale{};  ///< not 0
 };
 
 /// Products of elements of 8 bits.

@@ -177,6 +177,7 @@ inline void finish(const bound_call& call, void* to) {
   filled.transpose_rhs = true;
   filled.scales = wanted.scales;
   grouped_matmul_table::set_rows_and_epilogue(wanted, filled);
+  grouped_matmul_table::keep_groups(has_groups(op_of(call)), filled.group_sizes);
 }
 
 inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);

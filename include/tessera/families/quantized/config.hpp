@@ -37,6 +37,14 @@ struct quantized_config {
   friend constexpr bool operator==(const quantized_config&, const quantized_config&) = default;
 };
 
+/// Rows of x that products of a few take on GPUs without groups, at most.
+inline constexpr std::int64_t thin_rows = 16;
+/// Whether rows of x are few, or on average those of a group: up to twice as many, as the second
+/// half finds codes in the second-level cache.
+constexpr bool is_thin(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
+  return grouped ? batch / (2 * thin_rows) <= matrices : batch <= thin_rows;
+}
+
 /// The config with every default filled in.
 constexpr quantized_config resolved(quantized_config config) noexcept {
   return config;

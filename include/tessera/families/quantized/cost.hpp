@@ -50,10 +50,9 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   work.vector_operations = facts.weights * (config.pass == quantized_pass::quantize ? 60.0 : 12.0);
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / 2048));
   if (!is_product(config.pass)) return work;
-  constexpr std::int64_t most_thin = 16;
   const bool floats = config.type == dtype::f32;
   if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
-      demand.batch <= most_thin * std::max<std::int64_t>(demand.matrices, 1)) {
+      is_thin(demand.batch, demand.matrices, demand.matrices != 0)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }

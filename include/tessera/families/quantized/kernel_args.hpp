@@ -21,12 +21,12 @@ struct strided_matrix {
 
   /// One of the matrices.
   constexpr strided_matrix at(std::int64_t number) const noexcept {
-    strided_matrix one = *this;
+    strided_matrix of_group = *this;
     if (data != nullptr) {
-      one.data = static_cast<std::byte*>(data) +
-                 number * matrix * static_cast<std::int64_t>(size_of(type));
+      of_group.data = static_cast<std::byte*>(data) +
+                      number * matrix * static_cast<std::int64_t>(size_of(type));
     }
-    return one;
+    return of_group;
   }
 };
 
@@ -49,12 +49,12 @@ struct packed_weights {
 
   /// One of the matrices.
   constexpr packed_weights at(std::int64_t number) const noexcept {
-    packed_weights one = *this;
-    one.codes = codes.at(number);
-    one.scales = scales.at(number);
-    one.zeros = zeros.at(number);
-    if (tensor_scale != nullptr) one.tensor_scale = static_cast<float*>(tensor_scale) + number;
-    return one;
+    packed_weights of_group = *this;
+    of_group.codes = codes.at(number);
+    of_group.scales = scales.at(number);
+    of_group.zeros = zeros.at(number);
+    if (tensor_scale != nullptr) of_group.tensor_scale = static_cast<float*>(tensor_scale) + number;
+    return of_group;
   }
 };
 

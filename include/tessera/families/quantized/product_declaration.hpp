@@ -121,6 +121,7 @@ inline void finish_product(const bound_call& call, void* to) {
   const options& wanted = call.options_as<options>();
   filled.group_offset = wanted.group_offset;
   filled.local_rows = wanted.x_rows == grouped_rows::local;
+  grouped_matmul_table::keep_groups(has_groups(op_of(call)), filled.group_sizes);
 }
 
 inline constexpr lowering lower_product =

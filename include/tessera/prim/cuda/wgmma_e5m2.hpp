@@ -1,5 +1,5 @@
-// wgmma of f8_e5m2 with f8_e5m2 or f8_e4m3, as prim/cuda/wgmma.hpp has products of f8_e4m3:
-// `scores` with 192 columns.
+// wgmma of f8_e5m2 with f8_e5m2 or, on either side, f8_e4m3, as prim/cuda/wgmma.hpp has products of
+// f8_e4m3: `scores` with 192 columns.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,7 @@ struct float8_pair {};
 
 TESSERA_PRODUCT_OF_PAIR(e5m2, e5m2, TESSERA_NAMES)
 TESSERA_PRODUCT_OF_PAIR(e5m2, e4m3, TESSERA_NAMES)
+TESSERA_PRODUCT_OF_PAIR(e4m3, e5m2, TESSERA_NAMES)
 
 #undef TESSERA_NAMES
 #undef TESSERA_PRODUCT_OF_PAIR

@@ -1,6 +1,6 @@
 // Launches of grouped matrix products with wgmma (compute capability 9.0, compiled for sm_90a).
-// What the copy unit cannot address (rows that are not at multiples of 16 bytes, negative strides)
-// is multiplied by the kernels of sm80.
+// What the copy unit cannot address (rows that are not at multiples of 16 bytes, negative strides,
+// no matrices at all) is multiplied by the kernels of sm80.
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr, for sm_90a alone.
 #pragma once
@@ -102,8 +102,8 @@ class panel_products {
       return columns > 0 && kernels_of::of_tiles::copies(matrix, 0) && matrix.row >= 0 &&
              matrix.group >= 0;
     };
-    return args.m <= most && args.n <= most && args.k <= most && args.groups <= most &&
-           args.rhs_scale.data == nullptr && is_boxed(args.lhs, args.k) &&
+    return args.groups > 0 && args.m <= most && args.n <= most && args.k <= most &&
+           args.groups <= most && args.rhs_scale.data == nullptr && is_boxed(args.lhs, args.k) &&
            is_boxed(args.rhs, args.transpose_rhs ? args.k : args.n) &&
            (args.d_out.data == nullptr || is_boxed(args.d_out, args.n));
   }

@@ -33,11 +33,11 @@ struct scaled_kernels {
 
   using any_product = void (*)(product_args, operand_scales, product_scales, int, Epilogue);
 
-  /// The kernels for an rhs: f8_e5m2 is multiplied with f8_e4m3 too.
-  template <class Rhs>
-  struct of_rhs {
+  /// The kernels for operands: a row of f8_e5m2 multiplies f8_e4m3 by it or it by f8_e4m3 too.
+  template <class Lhs, class Rhs>
+  struct of_operands {
     static constexpr bool is_e5m2 = std::is_same_v<element, f8_e5m2>;
-    using multiplied = std::conditional_t<is_e5m2, prim::cuda::float8_pair<element, Rhs>, element>;
+    using multiplied = std::conditional_t<is_e5m2, prim::cuda::float8_pair<Lhs, Rhs>, element>;
 
     static product with_scales(product_scales scales) {
       if (scales == product_scales::blocks) {
@@ -45,31 +45,37 @@ struct scaled_kernels {
       }
       return &multiply_scaled<multiplied, shape, product_scales::rows, Epilogue>;
     }
-    static any_product of_any() { return &multiply_any_codes<element, Rhs, Epilogue>; }
+    static any_product of_any() { return &multiply_any_codes<Lhs, Rhs, Epilogue>; }
     static auto entries() {
       return std::array{cuda::entry_of(with_scales(product_scales::blocks), shared_bytes),
                         cuda::entry_of(with_scales(product_scales::rows), shared_bytes),
                         cuda::entry_of(of_any()), cuda::entry_of(&sm80::place_groups)};
     }
   };
-  using other_rhs = std::conditional_t<std::is_same_v<element, f8_e5m2>, f8_e4m3, element>;
+  /// What may stand beside an operand of the row's type.
+  using other = std::conditional_t<std::is_same_v<element, f8_e5m2>, f8_e4m3, element>;
 
-  static product with_scales(product_scales scales, dtype rhs) {
-    return rhs == config.type ? of_rhs<element>::with_scales(scales)
-                              : of_rhs<other_rhs>::with_scales(scales);
+  static product with_scales(product_scales scales, dtype lhs, dtype rhs) {
+    if (lhs != config.type) return of_operands<other, element>::with_scales(scales);
+    return rhs == config.type ? of_operands<element, element>::with_scales(scales)
+                              : of_operands<element, other>::with_scales(scales);
   }
-  static any_product of_any(dtype rhs) {
-    return rhs == config.type ? of_rhs<element>::of_any() : of_rhs<other_rhs>::of_any();
+  static any_product of_any(dtype lhs, dtype rhs) {
+    if (lhs != config.type) return of_operands<other, element>::of_any();
+    return rhs == config.type ? of_operands<element, element>::of_any()
+                              : of_operands<element, other>::of_any();
   }
 
   static auto entries() {
-    const auto own = of_rhs<element>::entries();
-    if constexpr (std::is_same_v<element, other_rhs>) {
+    const auto own = of_operands<element, element>::entries();
+    if constexpr (std::is_same_v<element, other>) {
       return own;
     } else {
-      const auto others = of_rhs<other_rhs>::entries();
-      std::array<prim::cuda::kernel_entry, own.size() + others.size()> all{};
-      std::copy(others.begin(), others.end(), std::copy(own.begin(), own.end(), all.begin()));
+      const std::array others{of_operands<element, other>::entries(),
+                              of_operands<other, element>::entries()};
+      std::array<prim::cuda::kernel_entry, 3 * own.size()> all{};
+      auto end = std::copy(own.begin(), own.end(), all.begin());
+      for (const auto& of_pair : others) end = std::copy(of_pair.begin(), of_pair.end(), end);
       return all;
     }
   }
@@ -116,9 +122,10 @@ class scaled_products {
     const int blocks = tile_rows / shape::rows;
     const std::int64_t clusters = std::min<std::int64_t>(args.tiles(tile_rows, shape::columns),
                                                          std::max(multiprocessors_ / blocks, 1));
-    return prim::cuda::launch_clusters(kernels_of::with_scales(how_, args.b.matrix.type),
-                                       cuda::grid_of(clusters * blocks), blocks, shape::threads,
-                                       kernels_of::shared_bytes, stream, launch, epilogue);
+    return prim::cuda::launch_clusters(
+        kernels_of::with_scales(how_, args.a.matrix.type, args.b.matrix.type),
+        cuda::grid_of(clusters * blocks), blocks, shape::threads, kernels_of::shared_bytes, stream,
+        launch, epilogue);
   }
 
  private:
@@ -129,9 +136,9 @@ class scaled_products {
 
   cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
     const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
-    return prim::cuda::launch_kernel(kernels_of::of_any(args.b.matrix.type), cuda::grid_of(blocks),
-                                     any_threads, 0, stream, false, args, scales_, how_, tile_rows,
-                                     epilogue);
+    return prim::cuda::launch_kernel(kernels_of::of_any(args.a.matrix.type, args.b.matrix.type),
+                                     cuda::grid_of(blocks), any_threads, 0, stream, false, args,
+                                     scales_, how_, tile_rows, epilogue);
   }
 
   /// Whether the copy unit addresses both operands, and sums of i8 have room.

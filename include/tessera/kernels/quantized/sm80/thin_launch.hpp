@@ -12,6 +12,7 @@
 
 #include <cuda_runtime.h>
 
+#include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
@@ -109,9 +110,7 @@ class thin_launch {
 
   /// Whether rows of x are few, or those of a group where they are spread evenly.
   static bool has_few_rows(const quantized_kernel_args& call) {
-    constexpr std::int64_t of_group = 2 * thin_rows;  // read from the second-level cache
-    return call.group_sizes == nullptr ? call.batch <= thin_rows
-                                       : call.batch / of_group <= call.matrices;
+    return is_thin(call.batch, call.matrices, call.group_sizes != nullptr);
   }
 
   /// Memory of a launch.

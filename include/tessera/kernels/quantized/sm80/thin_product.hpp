@@ -22,8 +22,6 @@
 
 namespace tessera::kernels::quantized::sm80 {
 
-inline constexpr std::int64_t thin_rows = 16;  ///< of x, at most
-
 /// The first unit of a block.
 __device__ __forceinline__ int first_unit(const thin_args& args, int block) {
   return (block * args.share + min(block, args.longer)) * args.step;

@@ -153,7 +153,7 @@ class forward_row {
     if (streams() && streamed_.served()) {
       return streamed_.launch(stream, cuda::starts_early<forward_row>());
     }
-    if (args_.batch > sm80::thin_rows && args_.batch < many_rows) {
+    if (args_.batch > thin_rows && args_.batch < many_rows) {
       const decoded_products<type> products(args_, multiprocessors_);
       if (products.served()) return products.launch(stream);
     }
