@@ -67,8 +67,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d2897c0868c8a087";
-  if (kind == device_kind::cuda) return "83234c1224578c93";
+  if (kind == device_kind::cpu) return "6412aaf74b5f2b2a";
+  if (kind == device_kind::cuda) return "4c58b75c930a0f5f";
   return {};
 }
 

@@ -66,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4113bb77040858e3";
-  if (kind == device_kind::cuda) return "0bc5be50f01b2ca3";
+  if (kind == device_kind::cpu) return "6ee99ff340bbc3ee";
+  if (kind == device_kind::cuda) return "46f6eb8da167b0ad";
   return {};
 }
 
