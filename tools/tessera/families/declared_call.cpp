@@ -47,7 +47,7 @@ class declared_call final : public file_call {
   }
 
   /// Every output that the file has an answer to, of its shape, and those whose shape follows and
-  /// that the options allow; a copy of what is also read.
+  /// that the options allow; a copy of what is also read, where the file has it.
   void allocate_outputs() override {
     memory_.clear(path());
     bound_call call;
@@ -55,7 +55,7 @@ class declared_call final : public file_call {
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if (!is_output(i)) continue;
       tensor_view view = call_.tensors[i];
-      if (!view.present() && !checks::derive_output(call, i, view)) continue;
+      if (!view.present() && (is_input(i) || !checks::derive_output(call, i, view))) continue;
       if (!support::may_have(form().tensors[i], call_.tensors, view.type)) continue;
       memory_.lay_out(view);
       if (given_[i].present()) {
