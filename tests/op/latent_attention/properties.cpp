@@ -260,7 +260,8 @@ TEST_P(latent_attention, latents_of_one_number_and_tiles_of_one_key_are_attended
                                                  .block_table = view(&table, {1, 1}),
                                                  .seqlens_k = view(&seen, {1}),
                                                  .out = view(out.data(), {1, 1, 1, 1})},
-                                                {.v_dim = 1}, {.row = row("absorbed.forward")});
+                                                {.softmax_scale = 1.0, .v_dim = 1},
+                                                {.row = row("absorbed.forward")});
     EXPECT_TRUE(done) << done.message();
     EXPECT_NEAR(out[0], 2.0f, 1e-5f) << keys;
   }
