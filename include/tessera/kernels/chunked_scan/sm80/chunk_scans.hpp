@@ -21,6 +21,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include <cuda_runtime.h>
+
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
