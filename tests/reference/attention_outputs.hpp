@@ -42,9 +42,12 @@ inline output_sample multiplied(output_sample rows, double factor) {
   return rows;
 }
 
-/// The same result, whose rows may round values of 16 bits once more, before they multiply them: a
-/// half of the floor, which is of weights and of what is stored.
-inline flash_result with_rounded_values(flash_result result) {
+/// The same result of codes in pages. Rows may round products of codes and scales of tokens to 16
+/// bits before they multiply them: half of the floor more, which is of weights and of what is
+/// stored.
+inline flash_result with_rounded_values(flash_result result, const tensor_view& token_scales,
+                                        dtype queries) {
+  if (!token_scales.present() || size_of(queries) != 2) return result;
   for (double& size : result.out_size) size *= 1.5;
   return result;
 }

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
@@ -38,11 +37,10 @@ template <class Precision>
 expected_tensors evaluated(const bound_call& call) {
   const dense_pages dense(op_of(call), args_of(call), call.options_as<page_attention_options>(),
                           std::is_same_v<Precision, as_stored>);
-  flash_result result = multiplied(flash_attention<Precision>(dense.args(), dense.options()),
-                                   call.options_as<page_attention_options>().v_scale.value_or(1.0));
-  if (may_round_values(args_of(call).v_token_scales, args_of(call).q.type)) {
-    result = with_rounded_values(std::move(result));
-  }
+  const double v_scale = call.options_as<page_attention_options>().v_scale.value_or(1.0);
+  const flash_result result = with_rounded_values(
+      multiplied(flash_attention<Precision>(dense.args(), dense.options()), v_scale),
+      args_of(call).v_token_scales, args_of(call).q.type);
   return expected_out_and_lse(result, call, number_of("out"), number_of("lse"));
 }
 

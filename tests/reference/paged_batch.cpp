@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <tessera/families/attention/config.hpp>
@@ -114,11 +113,10 @@ expected_tensors evaluated(const bound_call& call) {
   const paged_batch batch = batch_of(call);
   const packed_pages packed(batch, gathering::keys_and_values,
                             std::is_same_v<Precision, as_stored>);
-  flash_result result = multiplied(
-      flash_attention<Precision>(packed.args(), packed.options(), packed.hooks()), batch.v_scale);
-  if (may_round_values(batch.v_token_scales, batch.q.type)) {
-    result = with_rounded_values(std::move(result));
-  }
+  const flash_result result = with_rounded_values(
+      multiplied(flash_attention<Precision>(packed.args(), packed.options(), packed.hooks()),
+                 batch.v_scale),
+      batch.v_token_scales, batch.q.type);
   expected_tensors all =
       expected_out_and_lse(result, call, number_of(call, "out"), number_of(call, "lse"));
   for (expected_tensor& pool : written_pools(call)) all.push_back(std::move(pool));

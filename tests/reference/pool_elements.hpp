@@ -101,11 +101,6 @@ inline dtype rounded_type(bool as_stored, const tensor_view& token_scales, dtype
   return as_stored && token_scales.present() ? queries : dtype::none;
 }
 
-/// Whether rows may store values of 16 bits that are off by their rounding.
-inline bool may_round_values(const tensor_view& token_scales, dtype queries) noexcept {
-  return token_scales.present() && size_of(queries) == 2;
-}
-
 /// One row of tokens to another place, as elements of the type `to` has. Codes are multiplied.
 inline void gather_row(const tensor_view& from, std::int64_t at, const code_scales& scales,
                        const tensor_view& to, std::int64_t place, std::int64_t columns) {
