@@ -51,8 +51,8 @@ call_mutation hostile_view(const operation& op, random_source& random) {
   const auto tensor =
       static_cast<std::size_t>(random.below(static_cast<std::int64_t>(op.form->tensors.size())));
   const std::uint64_t seed = random.bits();
-  // Lists of pages are read before anything else is known, wherever their rows are said to lie.
-  const bool is_read = op.form->tensors[tensor].holds == tensor_contents::page_numbers;
+  // Numbers that decide what a call touches are read wherever they are said to lie.
+  const bool is_read = op.form->tensors[tensor].holds != tensor_contents::values;
   return {"hostile " + std::string(op.form->tensors[tensor].name), false, [=](owned_problem& call) {
             random_source bits(seed);
             tensor_view& view = call.tensors[tensor];

@@ -136,6 +136,32 @@ static void check_products(const tessera_tensor* codes, const tessera_tensor* sc
 static double product_of_expert(int i) {
   return (i + 1) * (i + 1) * 120.0;
 }
+/* d_out is 1 everywhere: row i gets the weights of matrix i. */
+static double gradient_of_expert(int i) {
+  return weight(i);
+}
+static void check_gradients_of_experts(tessera_quantized_matmul_args args,
+                                       const tessera_quantized_matmul_options* options,
+                                       tessera_status* status) {
+  tessera_tensor of_d_out = TENSOR(TESSERA_F32, out, ROWS, 1);
+  tessera_tensor of_d_x = TENSOR(TESSERA_F32, d_x, ROWS, COLUMNS);
+  tessera_plan* plan = NULL;
+  for (int i = 0; i < ROWS; ++i) out[i] = 1.0f;
+  args.out = NULL;
+  args.d_out = &of_d_out;
+  args.d_x = &of_d_x;
+  expect(tessera_quantized_grouped_matmul_backward(&args, options, NULL, status) == TESSERA_OK &&
+             are_near(d_x, ROWS * COLUMNS, gradient_of_expert),
+         "quantized_grouped_matmul_backward", status);
+  memset(d_x, 0, sizeof d_x);
+  expect(tessera_plan_quantized_grouped_matmul_backward(&args, options, NULL, &plan, status) ==
+                 TESSERA_OK &&
+             tessera_run_quantized_grouped_matmul_backward(plan, &args, NULL, 0, NULL, status) ==
+                 TESSERA_OK &&
+             are_near(d_x, ROWS * COLUMNS, gradient_of_expert),
+         "planned quantized_grouped_matmul_backward", status);
+  tessera_plan_free(plan);
+}
 static void check_experts(tessera_status* status) {
   static int32_t sizes[ROWS] = {1, 1};
   tessera_tensor of_x = TENSOR(TESSERA_F32, x, ROWS, COLUMNS);
@@ -152,9 +178,18 @@ static void check_experts(tessera_status* status) {
                                         .zeros = &zero,
                                         .out = &of_out,
                                         .group_sizes = &of_sizes};
+  tessera_plan* plan = NULL;
   expect(tessera_quantized_grouped_matmul(&args, &options, NULL, status) == TESSERA_OK &&
              are_near(out, ROWS, product_of_expert),
          "quantized_grouped_matmul", status);
+  memset(out, 0, sizeof out);
+  expect(
+      tessera_plan_quantized_grouped_matmul(&args, &options, NULL, &plan, status) == TESSERA_OK &&
+          tessera_run_quantized_grouped_matmul(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+          are_near(out, ROWS, product_of_expert),
+      "planned quantized_grouped_matmul", status);
+  tessera_plan_free(plan);
+  check_gradients_of_experts(args, &options, status);
 }
 
 int check_weights(void) {
