@@ -235,6 +235,9 @@ struct delta_head {
       to.beta.add(d_written.value[j] * token.value[j]);
       to.beta.add(-d_written.value[j] * held[j]);
     }
+    // Terms of d_written that cancel leave their rounding.
+    to.beta.size =
+        std::max(to.beta.size, d_written.size * (largest_of(token.value) + largest_of(held)));
     to.key = d_state.times(missing);
     const term_sums<Number> by_read = before.times(to.value.value);
     to.key.size += by_read.size;
