@@ -7,6 +7,7 @@
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/quantized/sm80/decode.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::quantized::sm80 {
 
@@ -152,34 +153,84 @@ __device__ __forceinline__ int group_shift_of(const packed_weights& weights) {
   return 31 - __clz(static_cast<int>(weights.group_size));
 }
 
-/// The same as decode_weights, of 4 or 8 bits to elements of 16: a thread has a run of columns.
+/// Rows that a thread decodes its eight columns of: their loads are on their way together.
+inline constexpr int decode_rows_together = 4;
+
+/// What decode_words has to do, as warps have it: so many rows of 32 units side by side.
+struct decode_parts {
+  std::int64_t across = 0, all = 0;
+
+  __host__ __device__ explicit constexpr decode_parts(const decode_range& range)
+      : across((range.units + 31) / 32),
+        all((range.rows + decode_rows_together - 1) / decode_rows_together * across) {}
+};
+
+/// The bits of a number of several rows, as they are stored: loads that nothing waits for.
+template <int Rows>
+__device__ __forceinline__ void load_numbers(const strided_matrix& of, std::int64_t group,
+                                             const std::int64_t (&rows)[Rows],
+                                             std::uint32_t (&to)[Rows]) {
+  const auto load = [&]<class Bits>(const Bits* numbers) {
+#pragma unroll
+    for (int i = 0; i < Rows; ++i) to[i] = __ldg(numbers + rows[i] * of.row + group);
+  };
+  if (of.type == dtype::u8) return load(static_cast<const std::uint8_t*>(of.data));
+  if (of.type == dtype::f32) return load(static_cast<const std::uint32_t*>(of.data));
+  load(static_cast<const std::uint16_t*>(of.data));
+}
+
+/// The same as decode_weights, of 4 or 8 bits to elements of 16 whose rows begin at multiples of 16
+/// bytes: lanes have columns side by side, so that a warp stores 512 bytes at once.
 template <class Element, int Bits>
 __global__ void __launch_bounds__(decode_threads)
-    decode_runs(const packed_weights all, const strided_matrix to, const decode_range range) {
+    decode_words(const packed_weights all, const strided_matrix to, const decode_range range) {
   if (!range.is_wanted()) return;
   const packed_weights weights = all.at(blockIdx.y);
-  using run_type = decode_run<Bits>;
+  constexpr int count = decode_rows_together, quads = Bits / 4;
   __shared__ float values[16];
   fill_values(weights, values);
-  const std::int64_t runs = range.units / run_type::units;
-  const std::int64_t at = std::int64_t{blockIdx.x} * decode_threads + threadIdx.x;
-  if (at >= range.rows * runs) return;
-  const std::int64_t in = at <= UINT32_MAX
-                              ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(runs)
-                              : at / runs;
-  const std::int64_t run = at - in * runs, row = range.row + in;
-  run_type codes;
-  codes.load(weights,
-             static_cast<const std::byte*>(weights.codes.data) + row * weights.codes.row * 4,
-             group_row(weights.scales, row), group_row(weights.zeros, row), group_shift_of(weights),
-             static_cast<int>(range.unit * unit_columns + run * run_type::columns));
-  auto* const first =
-      reinterpret_cast<uint4*>(static_cast<Element*>(to.data) + blockIdx.y * to.matrix +
-                               in * to.row + run * run_type::columns);
-  codes.template decode<Element>(weights, values,
-                                 [first](int unit, const std::uint32_t(&pairs)[4]) {
-                                   first[unit] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-                                 });
+  const decode_parts parts(range);
+  const std::int64_t part =
+      (std::int64_t{blockIdx.x} * decode_threads + threadIdx.x) / prim::cuda::warp_size;
+  const std::int64_t above = part <= UINT32_MAX ? static_cast<std::uint32_t>(part) /
+                                                      static_cast<std::uint32_t>(parts.across)
+                                                : part / parts.across;
+  const std::int64_t unit = (part - above * parts.across) * 32 + threadIdx.x % 32;
+  const std::int64_t first = above * count;
+  if (first >= range.rows || unit >= range.units) return;
+  const std::int64_t column = (range.unit + unit) * unit_columns;
+  std::int64_t rows[count];
+  std::uint32_t codes[count][quads], scales[count], zeros[count] = {};
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t in = first + i < range.rows ? first + i : range.rows - 1;
+    rows[i] = range.row + in;
+    const auto* const words = static_cast<const std::uint32_t*>(weights.codes.data) +
+                              rows[i] * weights.codes.row + column * Bits / 32;
+#pragma unroll
+    for (int word = 0; word < quads; ++word) codes[i][word] = __ldg(words + word);
+  }
+  const bool affine = weights.mode == weight_mode::affine;
+  const std::int64_t group = column >> group_shift_of(weights);
+  load_numbers(weights.scales, group, rows, scales);
+  if (affine) load_numbers(weights.zeros, group, rows, zeros);
+  auto* const elements = static_cast<Element*>(to.data) + blockIdx.y * to.matrix +
+                         first * to.row + unit * unit_columns;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    std::uint32_t pairs[4];
+    if (affine) {
+      decode_pairs<Element, Bits, true>(
+          values, codes[i], numbers_of_bits<true>(weights, scales[i], zeros[i]), pairs);
+    } else {
+      decode_pairs<Element, Bits, false>(values, codes[i],
+                                         numbers_of_bits<false>(weights, scales[i], 0), pairs);
+    }
+    if (first + i < range.rows) {
+      *reinterpret_cast<uint4*>(elements + i * to.row) =
+          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+  }
 }
 
 }  // namespace tessera::kernels::quantized::sm80

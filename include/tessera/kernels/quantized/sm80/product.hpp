@@ -101,9 +101,9 @@ class product_row {
     if constexpr (Type == dtype::f32) {
       return joined(factors, own);
     } else {
-      const std::array runs{cuda::entry_of(&decode_runs<multiplied, 4>),
-                            cuda::entry_of(&decode_runs<multiplied, 8>)};
-      const auto all = joined(joined(factors, own), runs);
+      const std::array words{cuda::entry_of(&decode_words<multiplied, 4>),
+                            cuda::entry_of(&decode_words<multiplied, 8>)};
+      const auto all = joined(joined(factors, own), words);
       if constexpr (has_thin) {
         return joined(all, thin_launch<multiplied>::entries());
       } else {
@@ -189,24 +189,16 @@ class product_row {
     return run(product);
   }
 
-  /// Weights of a range, 32 columns a thread where codes lie so.
+  /// Weights of a range, several words a thread where codes lie so.
   cudaError_t decode(const strided_matrix& to, const decode_range& range) const {
     if constexpr (Type != dtype::f32) {
-      using run_type = decode_run<4>;
-      constexpr std::int64_t units = run_type::units;
-      const auto address =
-          reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
-          static_cast<std::uintptr_t>((weights_.codes.row | weights_.codes.matrix) * 4);
-      if ((weights_.bits == 4 || weights_.bits == 8) &&
-          weights_.group_size >= run_type::columns / 2 && weights_.columns() <= INT32_MAX &&
-          address % 16 == 0 && range.unit % units == 0 && range.units % units == 0 &&
-          to.row % 8 == 0) {
+      if ((weights_.bits == 4 || weights_.bits == 8) && to.row % unit_columns == 0) {
         const auto run =
-            weights_.bits == 8 ? &decode_runs<multiplied, 8> : &decode_runs<multiplied, 4>;
-        const std::int64_t threads = range.rows * (range.units / units);
-        return prim::cuda::launch_kernel(
-            run, grid_of((threads + decode_threads - 1) / decode_threads, range), decode_threads, 0,
-            stream_, false, weights_, to, range);
+            weights_.bits == 8 ? &decode_words<multiplied, 8> : &decode_words<multiplied, 4>;
+        constexpr std::int64_t warps = decode_threads / prim::cuda::warp_size;
+        const std::int64_t blocks = (decode_parts(range).all + warps - 1) / warps;
+        return prim::cuda::launch_kernel(run, grid_of(blocks, range), decode_threads, 0, stream_,
+                                         false, weights_, to, range);
       }
     }
     return prim::cuda::launch_kernel(&decode_weights, grid_of(range.blocks(), range),

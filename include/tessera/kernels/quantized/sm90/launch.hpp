@@ -161,7 +161,11 @@ class forward_row {
   }
 
  private:
-  bool streams() const { return args_.batch > few_rows && args_.batch < most_streamed_rows; }
+  /// Of groups rows are counted as if they were spread evenly.
+  bool streams() const {
+    const std::int64_t matrices = std::max<std::int64_t>(args_.matrices, 1);
+    return args_.batch > few_rows * matrices && args_.batch < most_streamed_rows * matrices;
+  }
 
   const quantized_kernel_args& args_;
   decoded_first decoded_first_;

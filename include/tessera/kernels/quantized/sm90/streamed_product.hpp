@@ -212,7 +212,7 @@ class streamed_sums {
 
   /// The end of a piece.
   __device__ __forceinline__ void finish(const streamed_piece& piece) {
-    if (piece.count == args_.stages_of_tile) {
+    if (piece.count == args_.stages_of_tile || piece.count == 0) {
 #pragma unroll
       for (int i = 0; i < fours; ++i) {
         float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
@@ -231,18 +231,21 @@ class streamed_sums {
 
   /// Four sums of two outputs, 8 apart, and of two rows.
   __device__ __forceinline__ void store(const streamed_piece& piece, int i, float4 four) const {
-    const float of_tensor = args_.tensor_scale != nullptr ? *args_.tensor_scale : 1.0f;
-    const int row = piece.first_row + i % (Rows / 8) * 8 + static_cast<int>(t_) * 2;
+    const streamed_rows rows(args_, piece.batch_tile, Rows);
+    const float of_tensor = args_.tensor_scale != nullptr && rows.matrix >= 0
+                                ? args_.tensor_scale[rows.matrix]
+                                : 1.0f;
+    const int row = rows.first + i % (Rows / 8) * 8 + static_cast<int>(t_) * 2;
     const std::int64_t output =
         std::int64_t{piece.first_output} + output_ + static_cast<unsigned>(i / (Rows / 8) * 64);
     prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
       To* const first = to + row * args_.out.row + output;
       const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
-      if (row < args_.batch) {
+      if (row < rows.end) {
         if (low) first[0] = prim::nearest<To>(four.x * of_tensor);
         if (high) first[8] = prim::nearest<To>(four.z * of_tensor);
       }
-      if (row + 1 < args_.batch) {
+      if (row + 1 < rows.end) {
         if (low) first[args_.out.row] = prim::nearest<To>(four.y * of_tensor);
         if (high) first[args_.out.row + 8] = prim::nearest<To>(four.w * of_tensor);
       }
