@@ -60,8 +60,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a004954b24ac6e5d";
-  if (kind == device_kind::cuda) return "92e77780adb85cec";
+  if (kind == device_kind::cpu) return "1cf2da7065b730b6";
+  if (kind == device_kind::cuda) return "bd69c557d71d78fa";
   return {};
 }
 

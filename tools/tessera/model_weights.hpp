@@ -1,5 +1,5 @@
-// How a model publishes the weights of its products: as numbers of the layers' type, or packed in few
-// bits.
+// How a model publishes the weights of its products: as numbers of the layers' type, or packed in
+// few bits.
 #pragma once
 
 #include <cstdint>

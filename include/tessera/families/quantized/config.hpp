@@ -45,6 +45,14 @@ constexpr bool is_thin(std::int64_t batch, std::int64_t matrices, bool grouped) 
   return grouped ? batch / (2 * thin_rows) <= matrices : batch <= thin_rows;
 }
 
+/// Whether kernels of sm90 decode weights into registers, by rows of x for each matrix, on average.
+/// Fewer are as fast by mma.sync, whose weights are not rounded; for more it is worth it to decode
+/// weights once, into memory.
+constexpr bool is_streamed(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
+  if (!grouped) return batch > 8 && batch <= 1536;
+  return batch >= 2 * matrices && batch <= 4096 * matrices;
+}
+
 /// The config with every default filled in.
 constexpr quantized_config resolved(quantized_config config) noexcept {
   return config;

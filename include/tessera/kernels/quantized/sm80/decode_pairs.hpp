@@ -1,7 +1,6 @@
 // Codes of 4 or 8 bits as pairs of elements of 16 bits: scaled in f32 and rounded once.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/quantized/kernel_args.hpp>
@@ -15,26 +14,6 @@ namespace tessera::kernels::quantized::sm80 {
 struct group_numbers {
   float scale = 0;
   float offset = 0;  ///< affine: of codes from 2^bits on
-};
-
-/// Numbers of the groups of a row, as they are stored.
-struct group_row {
-  const std::byte* first = nullptr;
-  int size_shift = 0;  ///< log2 of the bytes of a number
-
-  __device__ __forceinline__ group_row(const strided_matrix& numbers, std::int64_t row)
-      : size_shift(numbers.type == dtype::u8    ? 0
-                   : numbers.type == dtype::f32 ? 2
-                                                : 1) {
-    first = static_cast<const std::byte*>(numbers.data) + (row * numbers.row << size_shift);
-  }
-  /// The bits of a number: a load that nothing waits for.
-  __device__ __forceinline__ std::uint32_t at(int group) const {
-    const std::byte* const from = first + (std::int64_t{group} << size_shift);
-    if (size_shift == 1) return *reinterpret_cast<const std::uint16_t*>(from);
-    if (size_shift == 2) return *reinterpret_cast<const std::uint32_t*>(from);
-    return *reinterpret_cast<const std::uint8_t*>(from);
-  }
 };
 
 /// What the bits of a scale and a zero stand for.
@@ -51,48 +30,6 @@ __device__ __forceinline__ group_numbers numbers_of_bits(const packed_weights& w
   }
   return to;
 }
-
-/// A run of 32 columns of a row on its way to a product: loads that nothing waits for, then pairs.
-/// Codes of a row begin at a multiple of 16 bytes, groups have 16 columns or more.
-template <int Bits>
-class decode_run {
- public:
-  static constexpr int columns = 32, units = columns / unit_columns, quads = Bits / 4;
-
-  __device__ __forceinline__ void load(const packed_weights& weights, const std::byte* codes,
-                                       const group_row& scales, const group_row& zeros,
-                                       int group_shift, int column) {
-    const auto* const from = reinterpret_cast<const uint4*>(codes + column / 8 * Bits);
-#pragma unroll
-    for (int i = 0; i < quads; ++i) words_[i] = __ldg(from + i);
-    const bool affine = weights.mode == weight_mode::affine;
-    const int group = column >> group_shift;
-    scale_[0] = scale_[1] = scales.at(group);
-    if (affine) zero_[0] = zero_[1] = zeros.at(group);
-    if (group_shift > 4) return;
-    scale_[1] = scales.at(group + 1);
-    if (affine) zero_[1] = zeros.at(group + 1);
-  }
-
-  /// Calls store(unit, four pairs).
-  template <class Element, class Store>
-  __device__ __forceinline__ void decode(const packed_weights& weights, const float (&values)[16],
-                                         const Store& store) const {
-    if (weights.mode == weight_mode::affine) {
-      decode_as<Element, true>(weights, values, store);
-    } else {
-      decode_as<Element, false>(weights, values, store);
-    }
-  }
-
- private:
-  template <class Element, bool Affine, class Store>
-  __device__ __forceinline__ void decode_as(const packed_weights& weights,
-                                            const float (&values)[16], const Store& store) const;
-
-  uint4 words_[quads];
-  std::uint32_t scale_[2] = {}, zero_[2] = {};
-};
 
 /// Eight codes.
 template <class Element, int Bits, bool Affine>
@@ -128,29 +65,6 @@ __device__ __forceinline__ void decode_pairs(const float (&values)[16],
   for (int i = 0; i < 4; ++i) {
     pairs[i] = prim::cuda::half_words<Element>::pack(x[2 * i], x[2 * i + 1]);
   }
-}
-
-template <int Bits>
-template <class Element, bool Affine, class Store>
-__device__ __forceinline__ void decode_run<Bits>::decode_as(const packed_weights& weights,
-                                                            const float (&values)[16],
-                                                            const Store& store) const {
-  const group_numbers numbers[2] = {numbers_of_bits<Affine>(weights, scale_[0], zero_[0]),
-                                    numbers_of_bits<Affine>(weights, scale_[1], zero_[1])};
-  const auto* const words = reinterpret_cast<const std::uint32_t*>(words_);
-#pragma unroll
-  for (int unit = 0; unit < units; ++unit) {
-    std::uint32_t of_unit[quads], pairs[4];
-#pragma unroll
-    for (int i = 0; i < quads; ++i) of_unit[i] = words[unit * quads + i];
-    decode_pairs<Element, Bits, Affine>(values, of_unit, numbers[unit / 2], pairs);
-    store(unit, pairs);
-  }
-}
-
-/// log2 of the group size.
-__device__ __forceinline__ int group_shift_of(const packed_weights& weights) {
-  return 31 - __clz(static_cast<int>(weights.group_size));
 }
 
 /// Rows that a thread decodes its eight columns of: their loads are on their way together.
@@ -211,17 +125,17 @@ __global__ void __launch_bounds__(decode_threads)
     for (int word = 0; word < quads; ++word) codes[i][word] = __ldg(words + word);
   }
   const bool affine = weights.mode == weight_mode::affine;
-  const std::int64_t group = column >> group_shift_of(weights);
+  const std::int64_t group = group_of(weights, column);
   load_numbers(weights.scales, group, rows, scales);
   if (affine) load_numbers(weights.zeros, group, rows, zeros);
-  auto* const elements = static_cast<Element*>(to.data) + blockIdx.y * to.matrix +
-                         first * to.row + unit * unit_columns;
+  auto* const elements = static_cast<Element*>(to.data) + blockIdx.y * to.matrix + first * to.row +
+                         unit * unit_columns;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     std::uint32_t pairs[4];
     if (affine) {
-      decode_pairs<Element, Bits, true>(
-          values, codes[i], numbers_of_bits<true>(weights, scales[i], zeros[i]), pairs);
+      decode_pairs<Element, Bits, true>(values, codes[i],
+                                        numbers_of_bits<true>(weights, scales[i], zeros[i]), pairs);
     } else {
       decode_pairs<Element, Bits, false>(values, codes[i],
                                          numbers_of_bits<false>(weights, scales[i], 0), pairs);

@@ -1,7 +1,6 @@
 // Products with packed weights and their gradients on a GPU: a few rows of x as thin_product.hpp
-// says; else weights are decoded, a part of the result's columns at a time that a second-level
-// cache holds, and multiplied as grouped_matmul/sm80 multiplies. Weights are rounded once, to what
-// is multiplied.
+// says; else weights are decoded, a part of the result's columns at a time, and multiplied as
+// grouped_matmul/sm80 multiplies. Weights are rounded once, to what is multiplied.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +44,9 @@ struct tile_factors {
   }
 };
 
-/// Bytes of decoded weights at a time, about: as many as a second-level cache holds, and of groups
-/// those of enough columns for a product that is long beside its beginning and its end.
-inline constexpr std::int64_t decoded_bytes = 32 << 20, decoded_bytes_of_groups = 256 << 20;
+/// Bytes of decoded weights at a time, about: those of enough columns for a product that is long
+/// beside its beginning and its end.
+inline constexpr std::int64_t decoded_bytes = 128 << 20, decoded_bytes_of_groups = 256 << 20;
 
 /// How many of `count` lines of `bytes` are there at a time: whole tiles of a product.
 constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes,
@@ -102,7 +101,7 @@ class product_row {
       return joined(factors, own);
     } else {
       const std::array words{cuda::entry_of(&decode_words<multiplied, 4>),
-                            cuda::entry_of(&decode_words<multiplied, 8>)};
+                             cuda::entry_of(&decode_words<multiplied, 8>)};
       const auto all = joined(joined(factors, own), words);
       if constexpr (has_thin) {
         return joined(all, thin_launch<multiplied>::entries());

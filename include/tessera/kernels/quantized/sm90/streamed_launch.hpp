@@ -117,9 +117,7 @@ class streamed_launch {
     if (!takes(call)) return;
     const code_kernels kernels = all_kernels()[number_of(call.weights)];
     const std::int64_t rows = rows_of_matrix(call);
-    // Half of the groups have more rows than all have on average.
-    const std::int64_t most_of_middle = call.group_sizes != nullptr ? 48 : 64;
-    chosen_ = kernels.by_rows[rows <= 16 ? 0 : rows <= most_of_middle ? 1 : 2];
+    chosen_ = kernels.by_rows[rows <= 16 ? 0 : rows <= 64 ? 1 : 2];
     order_ = kernels.order;
     columns_ = kernels.columns * chosen_.lines;
     if (rows > 2 * chosen_.rows && chosen_.rows < 128) return;
@@ -246,7 +244,7 @@ class streamed_launch {
                                         {1, columns, 0, 0},
                                         {prim::cuda::panel_columns, chosen_.rows, 1, 1}});
   }
-  /// Numbers come by pieces of 4, 8 or 16 bytes; false if all are too long.
+  /// Numbers come by pieces of 2, 4, 8 or 16 bytes; false if all are too long.
   static bool set_numbers(const strided_matrix& of, const packed_weights& weights,
                           number_lines& to) {
     const std::int64_t number = has_float_scales(weights.mode) ? 2 : 1;
@@ -254,7 +252,7 @@ class streamed_launch {
     to.row = of.row * number;
     to.matrix = of.matrix * number;
     to.end = static_cast<int>(weights.groups * number);
-    for (to.piece = 16; to.piece >= 4; to.piece /= 2) {
+    for (to.piece = 16; to.piece >= 2; to.piece /= 2) {
       if (reinterpret_cast<std::uintptr_t>(to.data) % static_cast<unsigned>(to.piece) == 0 &&
           to.row % to.piece == 0 && to.matrix % to.piece == 0 && to.end % to.piece == 0) {
         return true;

@@ -22,8 +22,8 @@ struct number_lines {
   const std::byte* data = nullptr;
   std::int64_t row = 0;     ///< bytes between outputs
   std::int64_t matrix = 0;  ///< and between matrices
-  int end = 0;           ///< bytes of an output
-  int piece = 16;        ///< bytes that a copy brings: addresses are multiples of it
+  int end = 0;              ///< bytes of an output
+  int piece = 16;           ///< bytes that a copy brings: addresses are multiples of it
 };
 
 /// A launch. Units are stages of the tiles behind those of the waves, tile by tile.
@@ -127,7 +127,7 @@ __device__ __forceinline__ int block_of(const streamed_args& args, int unit) {
 struct streamed_piece {
   int first_output;
   int batch_tile;
-  int shared_tile;  ///< of those behind the waves
+  int shared_tile;   ///< of those behind the waves
   int first, count;  ///< rows of no group have none
 
   /// Whether stage `number` needs the next line of numbers.
@@ -171,8 +171,7 @@ class streamed_walk {
     const int output = in / rows;
     piece.first_output = output * Shape::outputs;
     piece.batch_tile = band * Shape::band_tiles + in - output * rows;
-    if (args_.listed != nullptr &&
-        streamed_rows(args_, piece.batch_tile, Shape::rows).matrix < 0) {
+    if (args_.listed != nullptr && streamed_rows(args_, piece.batch_tile, Shape::rows).matrix < 0) {
       piece.count = 0;
     }
     return true;
@@ -229,7 +228,8 @@ class streamed_copies {
                                               const streamed_rows& rows, int number,
                                               std::uint32_t stage, std::uint32_t full) const {
     prim::cuda::arrive_expecting(full, Shape::x_bytes + Shape::code_bytes);
-    const int box[4] = {number * Shape::lines * code_line_bytes / 2, piece.first_output, rows.matrix, 0};
+    const int box[4] = {number * Shape::lines * code_line_bytes / 2, piece.first_output,
+                        rows.matrix, 0};
     prim::cuda::copy_box(prim::cuda::shared_address(shared_.codes[stage]), args_.codes, full, box,
                          args_.batch_tiles == 1 ? prim::cuda::cache_hint::evict_first
                                                 : prim::cuda::cache_hint::evict_normal);
@@ -282,13 +282,30 @@ class streamed_numbers {
         if constexpr (sm80::is_whole(Code)) {
           bring(args_.zeros, matrix, prim::cuda::shared_address(own[1]), piece.first_output, line);
         }
-        prim::cuda::arrive_after_copies(slot.full(barriers));
+        arrive(slot.full(barriers));
         slot.advance();
       }
     }
   }
 
  private:
+  __device__ __forceinline__ void arrive(std::uint32_t full) const {
+    if (args_.scales.piece == 2 || args_.zeros.piece == 2) {
+      prim::cuda::commit_copies();
+      prim::cuda::wait_copies<0>();
+      prim::cuda::arrive(full);
+    } else {
+      prim::cuda::arrive_after_copies(full);
+    }
+  }
+
+  /// Numbers of two bytes, which are no copy.
+  static __device__ __forceinline__ std::uint32_t pair_at(const std::byte* from, int left) {
+    const auto* const numbers = reinterpret_cast<const std::uint16_t*>(from);
+    const std::uint32_t low = left > 0 ? __ldg(numbers) : 0;
+    return left > 2 ? low | std::uint32_t{__ldg(numbers + 1)} << 16 : low;
+  }
+
   /// A line of the numbers of all outputs of a tile; zeros beyond the groups.
   __device__ __forceinline__ void bring(const number_lines& from, std::int64_t matrix,
                                         std::uint32_t to, int first_output, int line) const {
@@ -296,9 +313,9 @@ class streamed_numbers {
     const int begin = line * number_line_bytes;
 #pragma unroll 4
     for (int output = lane_; output < Shape::outputs; output += 32) {
-      const std::byte* const source =
-          from.data + matrix * from.matrix +
-          std::int64_t{first_output + min(output, left)} * from.row + begin;
+      const std::byte* const source = from.data + matrix * from.matrix +
+                                      std::int64_t{first_output + min(output, left)} * from.row +
+                                      begin;
       const std::uint32_t target = to + static_cast<unsigned>(output * number_line_bytes);
       if (from.piece == 16) {
         prim::cuda::copy_async_16_or_zeros(target, source, begin < from.end);
@@ -307,11 +324,16 @@ class streamed_numbers {
         for (int at = 0; at < number_line_bytes; at += 8) {
           prim::cuda::copy_async_8(target + at, source + at, begin + at < from.end);
         }
-      } else {
+      } else if (from.piece == 4) {
 #pragma unroll
         for (int at = 0; at < number_line_bytes; at += 4) {
           prim::cuda::copy_async_4(target + at, source + at, begin + at < from.end);
         }
+      } else {
+        std::uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = pair_at(source + i * 4, from.end - begin - i * 4);
+        prim::cuda::store_shared_16(target, words);
       }
     }
   }
