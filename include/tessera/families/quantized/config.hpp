@@ -45,12 +45,14 @@ constexpr bool is_thin(std::int64_t batch, std::int64_t matrices, bool grouped) 
   return grouped ? batch / (2 * thin_rows) <= matrices : batch <= thin_rows;
 }
 
-/// Whether kernels of sm90 decode weights into registers, by rows of x for each matrix, on average.
-/// Fewer are as fast by mma.sync, whose weights are not rounded; for more it is worth it to decode
-/// weights once, into memory.
-constexpr bool is_streamed(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
-  if (!grouped) return batch > 8 && batch <= 1536;
-  return batch >= 2 * matrices && batch <= 4096 * matrices;
+/// Up to so many rows of x, or of groups on average for each matrix, weights are as fast without
+/// being rounded: by mma.sync.
+constexpr bool is_exact(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
+  return grouped ? batch < 2 * matrices : batch <= 8;
+}
+/// From so many on it is worth it on Hopper to decode weights into memory, once.
+constexpr bool is_decoded(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
+  return grouped ? batch > 4096 * matrices : batch > 1536;
 }
 
 /// The config with every default filled in.

@@ -51,12 +51,14 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / 2048));
   if (!is_product(config.pass)) return work;
   const bool floats = config.type == dtype::f32;
+  const bool grouped = demand.matrices != 0;
   const bool in_registers = config.target == backend::cuda_sm90 &&
                             demand.axis == weight_axis::col &&
                             (demand.bits == 4 || demand.bits == 8) && demand.group_size >= 16 &&
-                            is_streamed(demand.batch, demand.matrices, demand.matrices != 0);
+                            !is_exact(demand.batch, demand.matrices, grouped) &&
+                            !is_decoded(demand.batch, demand.matrices, grouped);
   if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
-      !in_registers && is_thin(demand.batch, demand.matrices, demand.matrices != 0)) {
+      !in_registers && is_thin(demand.batch, demand.matrices, grouped)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }

@@ -111,15 +111,15 @@ class product_row {
     }
   }
   std::size_t bytes() const { return bytes_; }
+  /// Whether rows are few, and weights meet them without being decoded before.
+  bool takes_few() const { return few_rows().served(); }
 
   status launch(cudaStream_t stream) { return launch(stream, cuda::starts_early<product_row>()); }
   /// `dependent`: a kernel may start before the one before it has ended.
   status launch(cudaStream_t stream, bool dependent) {
     stream_ = stream;
     if constexpr (has_thin) {
-      cuda::workspace_parts parts(workspace_);
-      const typename thin_launch<multiplied>::memory memory(parts, args_, multiprocessors_);
-      thin_launch<multiplied> few(args_, memory, multiprocessors_);
+      thin_launch<multiplied> few = few_rows();
       if (few.served()) return few.launch(stream, workspace_, dependent);
     }
     const std::int64_t results = sums_columns() ? weights_.rows : weights_.columns();
@@ -131,6 +131,12 @@ class product_row {
 
  private:
   static constexpr bool has_thin = !Backward && Type != dtype::f32;
+
+  thin_launch<multiplied> few_rows() const {
+    cuda::workspace_parts parts(workspace_);
+    const typename thin_launch<multiplied>::memory memory(parts, args_, multiprocessors_);
+    return {args_, memory, multiprocessors_};
+  }
 
   /// Whether columns of the weights are what is summed over: outputs have the groups, backward
   /// inputs.

@@ -57,20 +57,22 @@ class forward_row {
     return sm80::joined(decoded_first::entries(), streamed_launch<type>::entries());
   }
   std::size_t bytes() const {
-    return streams() ? std::max(decoded_first_.bytes(), streamed_.bytes()) : decoded_first_.bytes();
+    return may_stream() ? std::max(decoded_first_.bytes(), streamed_.bytes())
+                        : decoded_first_.bytes();
   }
 
   status launch(cudaStream_t stream) {
-    if (streams() && streamed_.served()) {
-      return streamed_.launch(stream, cuda::starts_early<forward_row>());
+    const bool dependent = cuda::starts_early<forward_row>();
+    const bool exact = is_exact(args_.batch, args_.matrices, is_grouped());
+    if (may_stream() && streamed_.served() && !(exact && decoded_first_.takes_few())) {
+      return streamed_.launch(stream, dependent);
     }
-    return decoded_first_.launch(stream, cuda::starts_early<forward_row>());
+    return decoded_first_.launch(stream, dependent);
   }
 
  private:
-  bool streams() const {
-    return is_streamed(args_.batch, args_.matrices, args_.group_sizes != nullptr);
-  }
+  bool is_grouped() const { return args_.group_sizes != nullptr; }
+  bool may_stream() const { return !is_decoded(args_.batch, args_.matrices, is_grouped()); }
 
   const quantized_kernel_args& args_;
   decoded_first decoded_first_;

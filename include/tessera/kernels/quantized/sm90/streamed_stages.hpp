@@ -311,11 +311,24 @@ class streamed_numbers {
                                         std::uint32_t to, int first_output, int line) const {
     const auto left = static_cast<int>(args_.outputs) - 1 - first_output;
     const int begin = line * number_line_bytes;
+    const std::byte* const first = from.data + matrix * from.matrix + begin;
+    const auto source_of = [&](int output) {
+      return first + std::int64_t{first_output + min(output, left)} * from.row;
+    };
+    if (from.piece == 2) {  // in few registers
+#pragma unroll 1
+      for (int output = lane_; output < Shape::outputs; output += 32) {
+        const std::byte* const source = source_of(output);
+        std::uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = pair_at(source + i * 4, from.end - begin - i * 4);
+        prim::cuda::store_shared_16(to + static_cast<unsigned>(output * number_line_bytes), words);
+      }
+      return;
+    }
 #pragma unroll 4
     for (int output = lane_; output < Shape::outputs; output += 32) {
-      const std::byte* const source = from.data + matrix * from.matrix +
-                                      std::int64_t{first_output + min(output, left)} * from.row +
-                                      begin;
+      const std::byte* const source = source_of(output);
       const std::uint32_t target = to + static_cast<unsigned>(output * number_line_bytes);
       if (from.piece == 16) {
         prim::cuda::copy_async_16_or_zeros(target, source, begin < from.end);
@@ -324,16 +337,11 @@ class streamed_numbers {
         for (int at = 0; at < number_line_bytes; at += 8) {
           prim::cuda::copy_async_8(target + at, source + at, begin + at < from.end);
         }
-      } else if (from.piece == 4) {
+      } else {
 #pragma unroll
         for (int at = 0; at < number_line_bytes; at += 4) {
           prim::cuda::copy_async_4(target + at, source + at, begin + at < from.end);
         }
-      } else {
-        std::uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) words[i] = pair_at(source + i * 4, from.end - begin - i * 4);
-        prim::cuda::store_shared_16(target, words);
       }
     }
   }
