@@ -88,6 +88,11 @@ INSTANTIATE_TEST_SUITE_P(
         "scales=[2,130,64]u8 tensor_scale=[2]f32 group_sizes=[2]i32 mode=nvfp4",
         "quantized_grouped_matmul x=[400,256]bf16 out=[400,264]bf16 w_q=[3,264,32]u32 "
         "scales=[3,264,8]u8 group_sizes=[3]i32 mode=mxfp4 x_rows=local",
+        // Scales of two bytes a piece, where mma.sync takes no row however few there are.
+        "quantized_matmul x=[3,480]bf16 out=[3,264]bf16 w_q=[264,60]u32 scales=[264,15]bf16 "
+        "zeros=[264,15] group_size=32",
+        "quantized_grouped_matmul x=[4,576]bf16 out=[4,264]bf16 w_q=[4,264,72]u32 "
+        "scales=[4,264,18]u8 group_sizes=[4]i32 mode=mxfp4",
         // Rows of groups by weights in registers (sm_90): few, more and many rows of each, rows of
         // no group in front and behind, each kind of numbers, lines that end beyond the columns.
         "quantized_grouped_matmul x=[60,1280]bf16 out=[60,264]bf16 w_q=[4,264,160]u32 "

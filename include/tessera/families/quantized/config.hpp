@@ -50,9 +50,9 @@ constexpr bool is_thin(std::int64_t batch, std::int64_t matrices, bool grouped) 
 constexpr bool is_exact(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
   return grouped ? batch < 2 * matrices : batch <= 8;
 }
-/// From so many on it is worth it on Hopper to decode weights into memory, once.
+/// For more than so many it is worth it on Hopper to decode weights into memory, once.
 constexpr bool is_decoded(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
-  return grouped ? batch > 4096 * matrices : batch > 1536;
+  return grouped ? batch > 4096 * matrices : batch > 1280;
 }
 
 /// The config with every default filled in.
