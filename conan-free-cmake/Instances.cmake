@@ -175,6 +175,7 @@ function(tessera_generator_sources result)
   file(GLOB sources CONFIGURE_DEPENDS ${tools}/generate/*.cpp)
   list(APPEND sources ${tools}/tessera/model_description.cpp ${tools}/tessera/model_layers.cpp
     ${tools}/tessera/model_problems.cpp ${tools}/tessera/model_products.cpp
+    ${tools}/tessera/model_weights.cpp
     ${tools}/tessera/json.cpp ${tools}/tessera/terminal.cpp)
   set(${result} ${sources} PARENT_SCOPE)
 endfunction()

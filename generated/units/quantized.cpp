@@ -60,8 +60,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a004954b24ac6e5d";
-  if (kind == device_kind::cuda) return "92e77780adb85cec";
+  if (kind == device_kind::cpu) return "f8cb0ee75cc1e9f5";
+  if (kind == device_kind::cuda) return "5730306752968a76";
   return {};
 }
 

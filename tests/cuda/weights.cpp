@@ -88,6 +88,29 @@ INSTANTIATE_TEST_SUITE_P(
         "scales=[2,130,64]u8 tensor_scale=[2]f32 group_sizes=[2]i32 mode=nvfp4",
         "quantized_grouped_matmul x=[400,256]bf16 out=[400,264]bf16 w_q=[3,264,32]u32 "
         "scales=[3,264,8]u8 group_sizes=[3]i32 mode=mxfp4 x_rows=local",
+        // Scales of two bytes a piece, where mma.sync takes no row however few there are.
+        "quantized_matmul x=[3,480]bf16 out=[3,264]bf16 w_q=[264,60]u32 scales=[264,15]bf16 "
+        "zeros=[264,15] group_size=32",
+        "quantized_grouped_matmul x=[4,576]bf16 out=[4,264]bf16 w_q=[4,264,72]u32 "
+        "scales=[4,264,18]u8 group_sizes=[4]i32 mode=mxfp4",
+        // Rows of groups by weights in registers (sm_90): few, more and many rows of each, rows of
+        // no group in front and behind, each kind of numbers, lines that end beyond the columns.
+        "quantized_grouped_matmul x=[60,1280]bf16 out=[60,264]bf16 w_q=[4,264,160]u32 "
+        "scales=[4,264,20]bf16 zeros=[4,264,20] group_sizes=[6]i32 group_offset=1",
+        "quantized_grouped_matmul x=[200,2176]f16 out=[200,260]f32 w_q=[5,260,272]u32 "
+        "scales=[5,260,68]f16 zeros=[5,260,68] group_sizes=[5]i32 group_size=32",
+        "quantized_grouped_matmul x=[700,1024]bf16 out=[700,520]bf16 w_q=[3,520,128]u32 "
+        "scales=[3,520,16]bf16 zeros=[3,520,16] group_sizes=[4]i32 affine_form=bias",
+        "quantized_grouped_matmul x=[300,1280]bf16 out=[300,264]bf16 w_q=[2,264,160]u32 "
+        "scales=[2,264,40]u8 group_sizes=[2]i32 mode=mxfp4 scale_encoding=int8",
+        "quantized_grouped_matmul x=[130,1280]f16 out=[130,264]f16 w_q=[3,264,160]u32 "
+        "scales=[3,264,80]u8 tensor_scale=[3]f32 group_sizes=[3]i32 mode=nvfp4",
+        "quantized_grouped_matmul x=[90,1536]bf16 out=[90,264]bf16 w_q=[3,264,384]u32 "
+        "scales=[3,264,48]u8 group_sizes=[5]i32 mode=mxfp8 x_rows=local group_offset=2",
+        "quantized_grouped_matmul x=[150,1152]bf16 out=[150,300]bf16 w_q=[4,300,288]u32 "
+        "scales=[4,300,72]bf16 zeros=[4,300,72] group_sizes=[4]i32 bits=8 group_size=16",
+        "quantized_grouped_matmul x=[80,1024]bf16 out=[80,264]bf16 w_q=[2,264,128]u32 "
+        "scales=[2,264,16]bf16 group_sizes=[2]i32 mode=nf4",
         "quantized_grouped_matmul_backward x=[90,256]bf16 w_q=[3,150,32]u32 "
         "scales=[3,150,4]bf16 zeros=[3,150,4] group_sizes=[3]i32 d_out=[90,150]bf16"));
 

@@ -314,6 +314,23 @@ void read_layers(const model_source& source, model_description& model) {
   }
 }
 
+/// Weights as the model publishes them.
+void pack_products(const model_source& source, model_description& model) {
+  const std::optional<weight_packing> packing = read_packing(source);
+  bool biased = false;
+  const auto pack = [&](linear_products& products) {
+    for (linear_product& product : products) {
+      pack_weights(product, packing);
+      biased = biased || (product.packing && product.bias);
+    }
+  };
+  for (layer_kind& kind : model.kinds) pack(kind.products);
+  for (feed_forward& network : model.feed_forwards) pack(network.products);
+  if (biased) {
+    model.notes.push_back("products with packed weights add no bias: theirs are left out");
+  }
+}
+
 }  // namespace
 
 void add_dtype_flag(CLI::App& command, std::string& name) {
@@ -346,6 +363,7 @@ model_description read_model(const std::string& path) {
   model.max_tokens = source.whole_number("max_position_embeddings", INT32_MAX);
   model.hidden = source.whole_number("hidden_size", max_width).value_or(0);
   read_layers(source, model);
+  pack_products(source, model);
   if (model.hidden > 0) {
     model.head = read_head(source, model.hidden);
   } else {

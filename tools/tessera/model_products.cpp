@@ -220,7 +220,7 @@ feed_forward expert_feed_forward(const model_source& source, std::int64_t hidden
   feed_forward network{.name = fmt::format("{} of {} experts of {}", used, experts, width)};
   const bool bias = source.text("model_type") == "gpt_oss";
   network.products.push_back(
-      {.name = "router", .inputs = hidden, .outputs = experts, .bias = bias});
+      {.name = "router", .inputs = hidden, .outputs = experts, .bias = bias, .routes = true});
   linear_products of_experts;
   add_network(of_experts, "experts ", hidden, width, true, bias);
   for (linear_product& product : of_experts) {
@@ -251,6 +251,7 @@ bool has_experts(const model_source& source, std::int64_t index) {
 }
 
 std::string problem_of(const linear_product& product, const layer_call& call) {
+  if (product.packing) return packed_problem_of(product, call);
   const std::string_view ending = call.gradient ? "_backward" : "";
   const std::int64_t tokens = call.batch * call.tokens;
   field_writer out(call);

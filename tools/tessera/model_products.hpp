@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model_layers.hpp"
+#include "model_weights.hpp"
 
 namespace tessera::tool {
 
@@ -24,10 +26,13 @@ struct linear_product {
   std::int64_t experts_per_token = 0;
   std::int64_t heads = 0;  ///< a matrix [inputs,outputs] for each head of a token; 0: one for all
   bool goes_on = false;    ///< asked only of sequences that have begun before
+  bool routes = false;     ///< says which experts tokens take: models keep its weights as numbers
+  std::optional<weight_packing> packing{};  ///< none: weights are of the layers' type
 };
 using linear_products = std::vector<linear_product>;
 
-/// The text of the problem: matmul, grouped_matmul where tokens take experts, or their gradients.
+/// The text of the problem: matmul, grouped_matmul where tokens take experts, their quantized forms
+/// where weights are packed, or gradients.
 std::string problem_of(const linear_product& product, const layer_call& call);
 
 /// The products around a token mixer of the model, from its rows of `hidden` columns and back.

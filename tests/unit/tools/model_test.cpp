@@ -1,4 +1,5 @@
 // `model`: published descriptions are read as their authors mean them, hostile ones are refused.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -171,7 +172,8 @@ TEST(model, products_of_every_description_have_rows) {
   for (const json::value& layer : document.at("layers").as_array()) {
     const std::string name(layer.at("model").as_string());
     const std::string problem(layer.at("problem").as_string());
-    const bool product = problem.starts_with("matmul") || problem.starts_with("grouped_matmul");
+    const bool product = problem.starts_with("matmul") || problem.starts_with("grouped_matmul") ||
+                         problem.starts_with("quantized_grouped_matmul");
     EXPECT_TRUE(product || problem.starts_with("fused_linear_cross_entropy")) << problem;
     EXPECT_FALSE(layer.at("row").as_string().empty()) << problem;
     EXPECT_FALSE(layer.as_object().contains("milliseconds")) << "a dry run measures nothing";
@@ -212,6 +214,66 @@ TEST(model, products_have_the_sizes_of_the_model) {
   EXPECT_FALSE(problems.contains("logits")) << "an encoder makes no tokens";
 }
 
+/// A model small enough to run as a whole: one layer in two has experts.
+constexpr std::string_view small_model = R"({"model_type": "qwen3_moe", "hidden_size": 64,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 96, "moe_intermediate_size": 32, "num_experts": 8,
+    "num_experts_per_tok": 2, "decoder_sparse_step": 2, "vocab_size": 200,
+    "torch_dtype": "bfloat16"})";
+
+TEST(model, products_have_the_weights_that_are_published) {
+  auto problems = problems_by_part(
+      document_of("--dry-run --tokens 64 --phase prefill " + model("gpt-oss-20b")));
+  EXPECT_EQ(problems["experts gate, up"],
+            "quantized_grouped_matmul x=[256,2880]bf16 out=[256,5760]bf16 w_q=[32,5760,360]u32 "
+            "scales=[32,5760,90]u8 group_sizes=[32]i32 mode=mxfp4");
+  EXPECT_EQ(problems["experts down"],
+            "quantized_grouped_matmul x=[256,2880]bf16 out=[256,2880]bf16 w_q=[32,2880,360]u32 "
+            "scales=[32,2880,90]u8 group_sizes=[32]i32 mode=mxfp4");
+  EXPECT_EQ(problems["router"],
+            "matmul lhs=[64,2880]bf16 rhs=[32,2880]bf16 rhs_bias=[32]bf16 transpose_rhs=true");
+  EXPECT_TRUE(problems["qkv"].starts_with("matmul ")) << problems["qkv"];
+
+  const scratch_folder folder;
+  const std::string path = folder / "packed.json";
+  const auto published = [&](std::string_view packing) {
+    std::string text(small_model);
+    text.insert(1, "\"quantization_config\": " + std::string(packing) + ",");
+    write_file(path, text);
+    return path;
+  };
+  const std::string gptq = published(R"({"quant_method": "gptq", "bits": 8, "group_size": 32})");
+  const std::vector<std::string> asked =
+      problems_in(document_of("--dry-run --tokens 8 --phase training --parts products " + gptq));
+  const auto is_asked = [&](std::string_view problem) {
+    return std::ranges::find(asked, problem) != asked.end();
+  };
+  EXPECT_TRUE(
+      is_asked("quantized_matmul x=[8,64]bf16 out=[8,128]bf16 w_q=[128,16]u32 "
+               "scales=[128,2]bf16 zeros=[128,2]bf16 bits=8 group_size=32"));
+  EXPECT_TRUE(
+      is_asked("quantized_matmul_backward x=[8,64]bf16 d_out=[8,128]bf16 "
+               "w_q=[128,16]u32 scales=[128,2]bf16 zeros=[128,2]bf16 bits=8 "
+               "group_size=32"));
+  EXPECT_TRUE(
+      is_asked("quantized_grouped_matmul_backward x=[16,32]bf16 d_out=[16,64]bf16 "
+               "w_q=[8,64,8]u32 scales=[8,64,1]bf16 zeros=[8,64,1]bf16 "
+               "group_sizes=[8]i32 bits=8 group_size=32"));
+  EXPECT_TRUE(is_asked("matmul lhs=[8,64]bf16 rhs=[8,64]bf16 transpose_rhs=true")) << "the router";
+  EXPECT_TRUE(
+      document_of("--tokens 24 --phase decode --parts products " + gptq).at("passed").as_bool());
+
+  problems = problems_by_part(document_of("--dry-run --tokens 8 --phase prefill " +
+                                          published(R"({"quant_method": "fp8"})")));
+  EXPECT_TRUE(problems["qkv"].starts_with("matmul ")) << problems["qkv"];
+  const outcome refused = invoke("model --dry-run " + published(R"({"quant_method": "awq",
+      "bits": 4, "group_size": 48})"));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("group_size is 48, must be a power of two from 8 to 1024"),
+            std::string::npos)
+      << refused.err;
+}
+
 TEST(model, experts_have_the_layers_that_the_description_says) {
   const json::value document =
       document_of("--dry-run --tokens 8 --phase decode " + model("deepseek-v3"));
@@ -224,13 +286,6 @@ TEST(model, experts_have_the_layers_that_the_description_says) {
   EXPECT_EQ(layers["8 of 256 experts of 2048"], 58);
   EXPECT_EQ(layers["head"], 1);
 }
-
-/// A model small enough to run as a whole: one layer in two has experts.
-constexpr std::string_view small_model = R"({"model_type": "qwen3_moe", "hidden_size": 64,
-    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "intermediate_size": 96, "moe_intermediate_size": 32, "num_experts": 8,
-    "num_experts_per_tok": 2, "decoder_sparse_step": 2, "vocab_size": 200,
-    "torch_dtype": "bfloat16"})";
 
 TEST(model, whole_layers_are_the_sums_of_what_they_ask) {
   const scratch_folder folder;

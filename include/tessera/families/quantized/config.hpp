@@ -45,6 +45,16 @@ constexpr bool is_thin(std::int64_t batch, std::int64_t matrices, bool grouped) 
   return grouped ? batch / (2 * thin_rows) <= matrices : batch <= thin_rows;
 }
 
+/// Up to so many rows of x, or of groups on average for each matrix, weights are as fast without
+/// being rounded: by mma.sync.
+constexpr bool is_exact(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
+  return grouped ? batch < 2 * matrices : batch <= 8;
+}
+/// For more than so many it is worth it on Hopper to decode weights into memory, once.
+constexpr bool is_decoded(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
+  return grouped ? batch > 4096 * matrices : batch > 1280;
+}
+
 /// The config with every default filled in.
 constexpr quantized_config resolved(quantized_config config) noexcept {
   return config;

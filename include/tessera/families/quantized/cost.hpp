@@ -51,15 +51,18 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / 2048));
   if (!is_product(config.pass)) return work;
   const bool floats = config.type == dtype::f32;
+  const bool grouped = demand.matrices != 0;
+  const bool in_registers = config.target == backend::cuda_sm90 &&
+                            demand.axis == weight_axis::col &&
+                            (demand.bits == 4 || demand.bits == 8) && demand.group_size >= 16 &&
+                            !is_exact(demand.batch, demand.matrices, grouped) &&
+                            !is_decoded(demand.batch, demand.matrices, grouped);
   if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
-      is_thin(demand.batch, demand.matrices, demand.matrices != 0)) {
+      !in_registers && is_thin(demand.batch, demand.matrices, grouped)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }
-  const bool panels = config.target == backend::cuda_sm90 && demand.matrices == 0 &&
-                      demand.axis == weight_axis::col && (demand.bits == 4 || demand.bits == 8) &&
-                      demand.group_size >= 16;
-  if (!panels) work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
+  if (!in_registers) work.bytes += 2.0 * facts.weights * (floats ? 4.0 : 2.0);
   const std::int64_t outputs = demand.columns == 0 ? 0 : std::max(demand.rows, demand.columns);
   const std::int64_t matrices = std::max<std::int64_t>(demand.matrices, 1);
   const std::int64_t high = (demand.batch + 127) / 128 + matrices - 1;
@@ -72,8 +75,8 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
     work.product_share = config.target == backend::cuda_sm90 ? 0.7 : 0.9;
   }
   work.items = std::max<std::int64_t>(1, high * ((outputs + 127) / 128));
-  work.items_per_core = panels ? 1 : 2;
-  work.launches = panels ? 1 : 2;
+  work.items_per_core = in_registers ? 1 : 2;
+  work.launches = in_registers ? 1 : 2;
   return work;
 }
 

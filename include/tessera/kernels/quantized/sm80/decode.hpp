@@ -2,6 +2,7 @@
 // scales. The bits are those of the CPU's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -25,10 +26,8 @@ __device__ __forceinline__ std::int64_t group_of(const packed_weights& weights,
 /// What codes of four bits stand for, in shared memory; a block meets at a barrier.
 __device__ __forceinline__ void fill_values(const packed_weights& weights, float (&values)[16]) {
   if (threadIdx.x < 16) {
-    constexpr auto nf4 = nf4_values;
-    constexpr auto e2m1 = e2m1_values;
-    const bool quantiles = weights.mode == weight_mode::nf4;
-    values[threadIdx.x] = quantiles ? nf4[threadIdx.x] : e2m1[threadIdx.x];
+    static constexpr std::array tables{nf4_values, e2m1_values};  // not on the stack of a thread
+    values[threadIdx.x] = tables[weights.mode == weight_mode::nf4 ? 0 : 1][threadIdx.x];
   }
   __syncthreads();
 }

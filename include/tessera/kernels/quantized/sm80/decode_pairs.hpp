@@ -1,12 +1,12 @@
 // Codes of 4 or 8 bits as pairs of elements of 16 bits: scaled in f32 and rounded once.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/quantized/sm80/decode.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::quantized::sm80 {
 
@@ -14,26 +14,6 @@ namespace tessera::kernels::quantized::sm80 {
 struct group_numbers {
   float scale = 0;
   float offset = 0;  ///< affine: of codes from 2^bits on
-};
-
-/// Numbers of the groups of a row, as they are stored.
-struct group_row {
-  const std::byte* first = nullptr;
-  int size_shift = 0;  ///< log2 of the bytes of a number
-
-  __device__ __forceinline__ group_row(const strided_matrix& numbers, std::int64_t row)
-      : size_shift(numbers.type == dtype::u8    ? 0
-                   : numbers.type == dtype::f32 ? 2
-                                                : 1) {
-    first = static_cast<const std::byte*>(numbers.data) + (row * numbers.row << size_shift);
-  }
-  /// The bits of a number: a load that nothing waits for.
-  __device__ __forceinline__ std::uint32_t at(int group) const {
-    const std::byte* const from = first + (std::int64_t{group} << size_shift);
-    if (size_shift == 1) return *reinterpret_cast<const std::uint16_t*>(from);
-    if (size_shift == 2) return *reinterpret_cast<const std::uint32_t*>(from);
-    return *reinterpret_cast<const std::uint8_t*>(from);
-  }
 };
 
 /// What the bits of a scale and a zero stand for.
@@ -50,48 +30,6 @@ __device__ __forceinline__ group_numbers numbers_of_bits(const packed_weights& w
   }
   return to;
 }
-
-/// A run of 32 columns of a row on its way to a product: loads that nothing waits for, then pairs.
-/// Codes of a row begin at a multiple of 16 bytes, groups have 16 columns or more.
-template <int Bits>
-class decode_run {
- public:
-  static constexpr int columns = 32, units = columns / unit_columns, quads = Bits / 4;
-
-  __device__ __forceinline__ void load(const packed_weights& weights, const std::byte* codes,
-                                       const group_row& scales, const group_row& zeros,
-                                       int group_shift, int column) {
-    const auto* const from = reinterpret_cast<const uint4*>(codes + column / 8 * Bits);
-#pragma unroll
-    for (int i = 0; i < quads; ++i) words_[i] = __ldg(from + i);
-    const bool affine = weights.mode == weight_mode::affine;
-    const int group = column >> group_shift;
-    scale_[0] = scale_[1] = scales.at(group);
-    if (affine) zero_[0] = zero_[1] = zeros.at(group);
-    if (group_shift > 4) return;
-    scale_[1] = scales.at(group + 1);
-    if (affine) zero_[1] = zeros.at(group + 1);
-  }
-
-  /// Calls store(unit, four pairs).
-  template <class Element, class Store>
-  __device__ __forceinline__ void decode(const packed_weights& weights, const float (&values)[16],
-                                         const Store& store) const {
-    if (weights.mode == weight_mode::affine) {
-      decode_as<Element, true>(weights, values, store);
-    } else {
-      decode_as<Element, false>(weights, values, store);
-    }
-  }
-
- private:
-  template <class Element, bool Affine, class Store>
-  __device__ __forceinline__ void decode_as(const packed_weights& weights,
-                                            const float (&values)[16], const Store& store) const;
-
-  uint4 words_[quads];
-  std::uint32_t scale_[2] = {}, zero_[2] = {};
-};
 
 /// Eight codes.
 template <class Element, int Bits, bool Affine>
@@ -129,57 +67,84 @@ __device__ __forceinline__ void decode_pairs(const float (&values)[16],
   }
 }
 
-template <int Bits>
-template <class Element, bool Affine, class Store>
-__device__ __forceinline__ void decode_run<Bits>::decode_as(const packed_weights& weights,
-                                                            const float (&values)[16],
-                                                            const Store& store) const {
-  const group_numbers numbers[2] = {numbers_of_bits<Affine>(weights, scale_[0], zero_[0]),
-                                    numbers_of_bits<Affine>(weights, scale_[1], zero_[1])};
-  const auto* const words = reinterpret_cast<const std::uint32_t*>(words_);
+/// Rows that a thread decodes its eight columns of: their loads are on their way together.
+inline constexpr int decode_rows_together = 4;
+
+/// What decode_words has to do, as warps have it: so many rows of 32 units side by side.
+struct decode_parts {
+  std::int64_t across = 0, all = 0;
+
+  __host__ __device__ explicit constexpr decode_parts(const decode_range& range)
+      : across((range.units + 31) / 32),
+        all((range.rows + decode_rows_together - 1) / decode_rows_together * across) {}
+};
+
+/// The bits of a number of several rows, as they are stored: loads that nothing waits for.
+template <int Rows>
+__device__ __forceinline__ void load_numbers(const strided_matrix& of, std::int64_t group,
+                                             const std::int64_t (&rows)[Rows],
+                                             std::uint32_t (&to)[Rows]) {
+  const auto load = [&]<class Bits>(const Bits* numbers) {
 #pragma unroll
-  for (int unit = 0; unit < units; ++unit) {
-    std::uint32_t of_unit[quads], pairs[4];
-#pragma unroll
-    for (int i = 0; i < quads; ++i) of_unit[i] = words[unit * quads + i];
-    decode_pairs<Element, Bits, Affine>(values, of_unit, numbers[unit / 2], pairs);
-    store(unit, pairs);
-  }
+    for (int i = 0; i < Rows; ++i) to[i] = __ldg(numbers + rows[i] * of.row + group);
+  };
+  if (of.type == dtype::u8) return load(static_cast<const std::uint8_t*>(of.data));
+  if (of.type == dtype::f32) return load(static_cast<const std::uint32_t*>(of.data));
+  load(static_cast<const std::uint16_t*>(of.data));
 }
 
-/// log2 of the group size.
-__device__ __forceinline__ int group_shift_of(const packed_weights& weights) {
-  return 31 - __clz(static_cast<int>(weights.group_size));
-}
-
-/// The same as decode_weights, of 4 or 8 bits to elements of 16: a thread has a run of columns.
+/// The same as decode_weights, of 4 or 8 bits to elements of 16 whose rows begin at multiples of 16
+/// bytes: lanes have columns side by side, so that a warp stores 512 bytes at once.
 template <class Element, int Bits>
 __global__ void __launch_bounds__(decode_threads)
-    decode_runs(const packed_weights all, const strided_matrix to, const decode_range range) {
+    decode_words(const packed_weights all, const strided_matrix to, const decode_range range) {
   if (!range.is_wanted()) return;
   const packed_weights weights = all.at(blockIdx.y);
-  using run_type = decode_run<Bits>;
+  constexpr int count = decode_rows_together, quads = Bits / 4;
   __shared__ float values[16];
   fill_values(weights, values);
-  const std::int64_t runs = range.units / run_type::units;
-  const std::int64_t at = std::int64_t{blockIdx.x} * decode_threads + threadIdx.x;
-  if (at >= range.rows * runs) return;
-  const std::int64_t in = at <= UINT32_MAX
-                              ? static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(runs)
-                              : at / runs;
-  const std::int64_t run = at - in * runs, row = range.row + in;
-  run_type codes;
-  codes.load(weights,
-             static_cast<const std::byte*>(weights.codes.data) + row * weights.codes.row * 4,
-             group_row(weights.scales, row), group_row(weights.zeros, row), group_shift_of(weights),
-             static_cast<int>(range.unit * unit_columns + run * run_type::columns));
-  auto* const first =
-      reinterpret_cast<uint4*>(static_cast<Element*>(to.data) + blockIdx.y * to.matrix +
-                               in * to.row + run * run_type::columns);
-  codes.template decode<Element>(weights, values,
-                                 [first](int unit, const std::uint32_t(&pairs)[4]) {
-                                   first[unit] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-                                 });
+  const decode_parts parts(range);
+  const std::int64_t part =
+      (std::int64_t{blockIdx.x} * decode_threads + threadIdx.x) / prim::cuda::warp_size;
+  const std::int64_t above = part <= UINT32_MAX ? static_cast<std::uint32_t>(part) /
+                                                      static_cast<std::uint32_t>(parts.across)
+                                                : part / parts.across;
+  const std::int64_t unit = (part - above * parts.across) * 32 + threadIdx.x % 32;
+  const std::int64_t first = above * count;
+  if (first >= range.rows || unit >= range.units) return;
+  const std::int64_t column = (range.unit + unit) * unit_columns;
+  std::int64_t rows[count];
+  std::uint32_t codes[count][quads], scales[count], zeros[count] = {};
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t in = first + i < range.rows ? first + i : range.rows - 1;
+    rows[i] = range.row + in;
+    const auto* const words = static_cast<const std::uint32_t*>(weights.codes.data) +
+                              rows[i] * weights.codes.row + column * Bits / 32;
+#pragma unroll
+    for (int word = 0; word < quads; ++word) codes[i][word] = __ldg(words + word);
+  }
+  const bool affine = weights.mode == weight_mode::affine;
+  const std::int64_t group = group_of(weights, column);
+  load_numbers(weights.scales, group, rows, scales);
+  if (affine) load_numbers(weights.zeros, group, rows, zeros);
+  auto* const elements = static_cast<Element*>(to.data) + blockIdx.y * to.matrix + first * to.row +
+                         unit * unit_columns;
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    std::uint32_t pairs[4];
+    if (affine) {
+      decode_pairs<Element, Bits, true>(values, codes[i],
+                                        numbers_of_bits<true>(weights, scales[i], zeros[i]), pairs);
+    } else {
+      decode_pairs<Element, Bits, false>(values, codes[i],
+                                         numbers_of_bits<false>(weights, scales[i], 0), pairs);
+    }
+    if (first + i < range.rows) {
+      *reinterpret_cast<uint4*>(elements + i * to.row) =
+          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+  }
 }
 
 }  // namespace tessera::kernels::quantized::sm80

@@ -1,7 +1,6 @@
 // Products with packed weights and their gradients on a GPU: a few rows of x as thin_product.hpp
-// says; else weights are decoded, a part of the result's columns at a time that a second-level
-// cache holds, and multiplied as grouped_matmul/sm80 multiplies. Weights are rounded once, to what
-// is multiplied.
+// says; else weights are decoded, a part of the result's columns at a time, and multiplied as
+// grouped_matmul/sm80 multiplies. Weights are rounded once, to what is multiplied.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +44,9 @@ struct tile_factors {
   }
 };
 
-/// Bytes of decoded weights at a time, about: as many as a second-level cache holds, and of groups
-/// those of enough columns for a product that is long beside its beginning and its end.
-inline constexpr std::int64_t decoded_bytes = 32 << 20, decoded_bytes_of_groups = 256 << 20;
+/// Bytes of decoded weights at a time, about: those of enough columns for a product that is long
+/// beside its beginning and its end.
+inline constexpr std::int64_t decoded_bytes = 128 << 20, decoded_bytes_of_groups = 256 << 20;
 
 /// How many of `count` lines of `bytes` are there at a time: whole tiles of a product.
 constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes,
@@ -101,9 +100,9 @@ class product_row {
     if constexpr (Type == dtype::f32) {
       return joined(factors, own);
     } else {
-      const std::array runs{cuda::entry_of(&decode_runs<multiplied, 4>),
-                            cuda::entry_of(&decode_runs<multiplied, 8>)};
-      const auto all = joined(joined(factors, own), runs);
+      const std::array words{cuda::entry_of(&decode_words<multiplied, 4>),
+                             cuda::entry_of(&decode_words<multiplied, 8>)};
+      const auto all = joined(joined(factors, own), words);
       if constexpr (has_thin) {
         return joined(all, thin_launch<multiplied>::entries());
       } else {
@@ -112,15 +111,15 @@ class product_row {
     }
   }
   std::size_t bytes() const { return bytes_; }
+  /// Whether rows are few, and weights meet them without being decoded before.
+  bool takes_few() const { return few_rows().served(); }
 
   status launch(cudaStream_t stream) { return launch(stream, cuda::starts_early<product_row>()); }
   /// `dependent`: a kernel may start before the one before it has ended.
   status launch(cudaStream_t stream, bool dependent) {
     stream_ = stream;
     if constexpr (has_thin) {
-      cuda::workspace_parts parts(workspace_);
-      const typename thin_launch<multiplied>::memory memory(parts, args_, multiprocessors_);
-      thin_launch<multiplied> few(args_, memory, multiprocessors_);
+      thin_launch<multiplied> few = few_rows();
       if (few.served()) return few.launch(stream, workspace_, dependent);
     }
     const std::int64_t results = sums_columns() ? weights_.rows : weights_.columns();
@@ -132,6 +131,12 @@ class product_row {
 
  private:
   static constexpr bool has_thin = !Backward && Type != dtype::f32;
+
+  thin_launch<multiplied> few_rows() const {
+    cuda::workspace_parts parts(workspace_);
+    const typename thin_launch<multiplied>::memory memory(parts, args_, multiprocessors_);
+    return {args_, memory, multiprocessors_};
+  }
 
   /// Whether columns of the weights are what is summed over: outputs have the groups, backward
   /// inputs.
@@ -189,24 +194,16 @@ class product_row {
     return run(product);
   }
 
-  /// Weights of a range, 32 columns a thread where codes lie so.
+  /// Weights of a range, several words a thread where codes lie so.
   cudaError_t decode(const strided_matrix& to, const decode_range& range) const {
     if constexpr (Type != dtype::f32) {
-      using run_type = decode_run<4>;
-      constexpr std::int64_t units = run_type::units;
-      const auto address =
-          reinterpret_cast<std::uintptr_t>(weights_.codes.data) |
-          static_cast<std::uintptr_t>((weights_.codes.row | weights_.codes.matrix) * 4);
-      if ((weights_.bits == 4 || weights_.bits == 8) &&
-          weights_.group_size >= run_type::columns / 2 && weights_.columns() <= INT32_MAX &&
-          address % 16 == 0 && range.unit % units == 0 && range.units % units == 0 &&
-          to.row % 8 == 0) {
+      if ((weights_.bits == 4 || weights_.bits == 8) && to.row % unit_columns == 0) {
         const auto run =
-            weights_.bits == 8 ? &decode_runs<multiplied, 8> : &decode_runs<multiplied, 4>;
-        const std::int64_t threads = range.rows * (range.units / units);
-        return prim::cuda::launch_kernel(
-            run, grid_of((threads + decode_threads - 1) / decode_threads, range), decode_threads, 0,
-            stream_, false, weights_, to, range);
+            weights_.bits == 8 ? &decode_words<multiplied, 8> : &decode_words<multiplied, 4>;
+        constexpr std::int64_t warps = decode_threads / prim::cuda::warp_size;
+        const std::int64_t blocks = (decode_parts(range).all + warps - 1) / warps;
+        return prim::cuda::launch_kernel(run, grid_of(blocks, range), decode_threads, 0, stream_,
+                                         false, weights_, to, range);
       }
     }
     return prim::cuda::launch_kernel(&decode_weights, grid_of(range.blocks(), range),

@@ -11,6 +11,8 @@
 
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/kernels/quantized/sm80/groups.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_product.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/arrivals.hpp>
@@ -99,33 +101,28 @@ class streamed_launch {
  public:
   static auto entries() {
     const auto all = all_kernels();
-    std::array<prim::cuda::kernel_entry, all.size() * 4> listed;
-    for (std::size_t i = 0; i < listed.size(); ++i) {
+    std::array<prim::cuda::kernel_entry, all.size() * 4 + 1> listed;
+    for (std::size_t i = 0; i + 1 < listed.size(); ++i) {
       const code_kernels& of = all[i / 4];
       listed[i] = i % 4 == 3
                       ? cuda::entry_of(of.order)
                       : cuda::entry_of(of.by_rows[i % 4].run, of.by_rows[i % 4].shared_bytes);
     }
+    listed.back() = cuda::entry_of(&list_tiles);
     return listed;
   }
 
   streamed_launch(const quantized_kernel_args& call, std::byte* workspace, int multiprocessors)
       : workspace_(workspace), multiprocessors_(multiprocessors) {
     if (!takes(call)) return;
-    const packed_weights& weights = call.weights;
-    const code_kernels kernels = all_kernels()[number_of(weights)];
-    chosen_ = kernels.by_rows[call.batch <= 16 ? 0 : call.batch <= 64 ? 1 : 2];
+    const code_kernels kernels = all_kernels()[number_of(call.weights)];
+    const std::int64_t rows = rows_of_matrix(call);
+    chosen_ = kernels.by_rows[rows <= 16 ? 0 : rows <= 64 ? 1 : 2];
     order_ = kernels.order;
     columns_ = kernels.columns * chosen_.lines;
-    if (call.batch > 2 * chosen_.rows && chosen_.rows < 128) return;
+    if (rows > 2 * chosen_.rows && chosen_.rows < 128) return;
     fill(call);
-    cuda::workspace_parts parts(workspace);
-    element* ordered = nullptr;
-    parts.take(ordered, std::int64_t{rows_.tiles} * chosen_.rows * rows_.stages * columns_);
-    parts.take(args_.partial, std::int64_t{multiprocessors} * 2 * outputs * chosen_.rows);
-    bytes_ = parts.bytes();
-    rows_.to = ordered;
-    args_.x = reinterpret_cast<const std::byte*>(ordered);
+    take_memory(call);
     served_ = find_operands(call);
   }
   /// Whatever addresses are.
@@ -135,12 +132,19 @@ class streamed_launch {
 
   /// `dependent`: kernels may start before the kernel before them has ended.
   status launch(cudaStream_t stream, bool dependent) {
-    const int blocks = cut();
+    const bool grouped = args_.table.rows != nullptr;
+    if (grouped) {
+      if (const cudaError_t code = list_rows(stream); code != cudaSuccess) {
+        return cuda::launched(code);
+      }
+    }
+    const int blocks = grouped ? all_waves() : cut();
     const int units = rows_.stages * (columns_ / 8);
     dim3 grid = cuda::grid_of((units + order_threads - 1) / order_threads);
     grid.y = static_cast<unsigned>(std::min(rows_.tiles * rows_.height, 1024));
-    const cudaError_t code =
-        prim::cuda::launch_kernel(order_, grid, order_threads, 0, stream, dependent, rows_);
+    // The list is there before the product begins, which need only wait for x.
+    const cudaError_t code = prim::cuda::launch_kernel(order_, grid, order_threads, 0, stream,
+                                                       dependent && !grouped, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
     return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
                                                     chosen_.threads, chosen_.shared_bytes, stream,
@@ -152,7 +156,7 @@ class streamed_launch {
   static bool takes(const quantized_kernel_args& call) {
     const packed_weights& weights = call.weights;
     constexpr std::int64_t most = 1 << 20;  // positions are numbers of 32 bits
-    if (call.transposed || call.group_sizes != nullptr || call.batch <= 0 || call.batch > most ||
+    if (call.transposed || call.batch <= 0 || call.matrices <= 0 || call.batch > most ||
         weights.rows <= 0 || weights.rows > most || weights.columns() <= 0 ||
         weights.columns() > most || (weights.bits != 4 && weights.bits != 8) ||
         call.x.type != Type) {
@@ -163,6 +167,30 @@ class streamed_launch {
            (bytes || weights.scales.type == Type) &&
            (weights.mode != weight_mode::affine || weights.zeros.type == Type) &&
            number_of(weights) < all_kernels().size();
+  }
+
+  /// Rows of x for a matrix, on average.
+  static std::int64_t rows_of_matrix(const quantized_kernel_args& call) {
+    return (call.batch + call.matrices - 1) / call.matrices;
+  }
+
+  void take_memory(const quantized_kernel_args& call) {
+    cuda::workspace_parts parts(workspace_);
+    element* ordered = nullptr;
+    parts.take(ordered, std::int64_t{rows_.tiles} * rows_.height * rows_.stages * columns_);
+    rows_.to = ordered;
+    args_.x = reinterpret_cast<const std::byte*>(ordered);
+    if (call.group_sizes == nullptr) {
+      parts.take(args_.partial, std::int64_t{multiprocessors_} * 2 * outputs * chosen_.rows);
+    } else {
+      args_.table.segments = grouped_matmul::sm80::row_table::segments_of(call.matrices);
+      parts.take(args_.table.rows, args_.table.segments + 1);
+      parts.take(args_.table.tiles, args_.table.segments + 1);
+      parts.take(listed_, most_tiles());
+      args_.listed = listed_;
+      groups_ = sm80::groups_of(call);
+    }
+    bytes_ = parts.bytes();
   }
 
   void fill(const quantized_kernel_args& call) {
@@ -183,8 +211,10 @@ class streamed_launch {
     rows_.x = call.x;
     rows_.batch = call.batch;
     rows_.columns_of_x = weights.columns();
-    rows_.height = chosen_.rows;
-    rows_.tiles = args_.batch_tiles;
+    // Of groups rows lie one behind the other: a tile may begin at each.
+    const bool grouped = call.group_sizes != nullptr;
+    rows_.height = grouped ? 1 : chosen_.rows;
+    rows_.tiles = grouped ? args_.batch : args_.batch_tiles;
     rows_.stages = args_.stages_of_tile;
     rows_.lines = chosen_.lines;
     rows_.aligned =
@@ -196,28 +226,65 @@ class streamed_launch {
     return set_numbers(weights.scales, weights, args_.scales) &&
            (weights.mode != weight_mode::affine ||
             set_numbers(weights.zeros, weights, args_.zeros)) &&
-           prim::cuda::make_tensor_map(args_.codes,
-                                       {weights.codes.data,
-                                        {weights.columns() * weights.bits / 16, weights.rows, 1, 1},
-                                        {1, weights.codes.row * 2, 0, 0},
-                                        {code_line_bytes / 2 * chosen_.lines, outputs, 1, 1},
-                                        chosen_.lines == 1 ? prim::cuda::box_order::half_panel
-                                                           : prim::cuda::box_order::panel});
+           prim::cuda::make_tensor_map(
+               args_.codes,
+               {weights.codes.data,
+                {weights.columns() * weights.bits / 16, weights.rows, call.matrices, 1},
+                {1, weights.codes.row * 2, weights.codes.matrix * 2, 0},
+                {code_line_bytes / 2 * chosen_.lines, outputs, 1, 1},
+                chosen_.lines == 1 ? prim::cuda::box_order::half_panel
+                                   : prim::cuda::box_order::panel}) &&
+           (call.group_sizes == nullptr || set_rows_of_x());
   }
-  /// Numbers come by pieces of 4, 8 or 16 bytes; false if all are too long.
+  bool set_rows_of_x() {
+    const std::int64_t columns = std::int64_t{rows_.stages} * columns_;
+    return prim::cuda::make_tensor_map(args_.rows_of_x,
+                                       {rows_.to,
+                                        {columns, rows_.batch, 1, 1},
+                                        {1, columns, 0, 0},
+                                        {prim::cuda::panel_columns, chosen_.rows, 1, 1}});
+  }
+  /// Numbers come by pieces of 2, 4, 8 or 16 bytes; false if all are too long.
   static bool set_numbers(const strided_matrix& of, const packed_weights& weights,
                           number_lines& to) {
     const std::int64_t number = has_float_scales(weights.mode) ? 2 : 1;
     to.data = static_cast<const std::byte*>(of.data);
     to.row = of.row * number;
+    to.matrix = of.matrix * number;
     to.end = static_cast<int>(weights.groups * number);
-    for (to.piece = 16; to.piece >= 4; to.piece /= 2) {
+    for (to.piece = 16; to.piece >= 2; to.piece /= 2) {
       if (reinterpret_cast<std::uintptr_t>(to.data) % static_cast<unsigned>(to.piece) == 0 &&
-          to.row % to.piece == 0 && to.end % to.piece == 0) {
+          to.row % to.piece == 0 && to.matrix % to.piece == 0 && to.end % to.piece == 0) {
         return true;
       }
     }
     return false;
+  }
+
+  /// Tiles of the rows of all groups, at most.
+  std::int64_t most_tiles() const { return args_.batch_tiles + args_.table.segments; }
+
+  /// Which rows the tiles of groups have.
+  cudaError_t list_rows(cudaStream_t stream) {
+    const cudaError_t code =
+        prim::cuda::launch_kernel(&grouped_matmul::sm80::place_groups, 1, prim::cuda::warp_size, 0,
+                                  stream, false, groups_, args_.table, int{chosen_.rows});
+    if (code != cudaSuccess) return code;
+    grouped_matmul::sm80::product_args rows;
+    rows.table = args_.table;
+    rows.rows = args_.batch;
+    rows.columns = 1;
+    constexpr std::int64_t warps = list_threads / prim::cuda::warp_size;
+    return prim::cuda::launch_kernel(&list_tiles, cuda::grid_of((most_tiles() + warps - 1) / warps),
+                                     list_threads, 0, stream, false, rows, int{chosen_.rows},
+                                     listed_);
+  }
+
+  /// Tiles of groups are taken whole, as many as the device counts; the number of blocks.
+  int all_waves() {
+    args_.waves = INT32_MAX;
+    return static_cast<int>(
+        std::min<std::int64_t>(multiprocessors_, most_tiles() * args_.output_tiles));
   }
 
   /// Waves, and shares of what is left; the number of blocks.
@@ -247,6 +314,8 @@ class streamed_launch {
   ordered_rows rows_{};
   variant chosen_{};
   void (*order_)(ordered_rows) = nullptr;
+  int4* listed_ = nullptr;
+  grouped_matmul_kernel_args groups_{};
   int columns_ = 0;  ///< of a stage
   std::byte* workspace_;
   int multiprocessors_;

@@ -210,13 +210,28 @@ class streamed_sums {
     }
   }
 
+  /// Where the results of a piece lie, and what they are multiplied by.
+  struct result_place {
+    int first_row, end_row;
+    std::int64_t output;
+    float scale;
+  };
+  __device__ __forceinline__ result_place place_of(const streamed_piece& piece) const {
+    const streamed_rows rows(args_, piece.batch_tile, Rows);
+    const bool scaled = args_.tensor_scale != nullptr && rows.matrix >= 0;
+    return {rows.first + static_cast<int>(t_) * 2, rows.end,
+            std::int64_t{piece.first_output} + output_,
+            scaled ? args_.tensor_scale[rows.matrix] : 1.0f};
+  }
+
   /// The end of a piece.
   __device__ __forceinline__ void finish(const streamed_piece& piece) {
-    if (piece.count == args_.stages_of_tile) {
+    const result_place to = place_of(piece);
+    if (piece.count == args_.stages_of_tile || piece.count == 0) {
 #pragma unroll
       for (int i = 0; i < fours; ++i) {
         float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
-        store(piece, i, make_float4(four[0], four[1], four[2], four[3]));
+        store(to, i, make_float4(four[0], four[1], four[2], four[3]));
       }
       return;
     }
@@ -226,25 +241,23 @@ class streamed_sums {
       float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
       __stcg(own + i * shape::multiplying, make_float4(four[0], four[1], four[2], four[3]));
     }
-    sum_up(piece);
+    sum_up(piece, to);
   }
 
   /// Four sums of two outputs, 8 apart, and of two rows.
-  __device__ __forceinline__ void store(const streamed_piece& piece, int i, float4 four) const {
-    const float of_tensor = args_.tensor_scale != nullptr ? *args_.tensor_scale : 1.0f;
-    const int row = piece.first_row + i % (Rows / 8) * 8 + static_cast<int>(t_) * 2;
-    const std::int64_t output =
-        std::int64_t{piece.first_output} + output_ + static_cast<unsigned>(i / (Rows / 8) * 64);
+  __device__ __forceinline__ void store(const result_place& place, int i, float4 four) const {
+    const int row = place.first_row + i % (Rows / 8) * 8;
+    const std::int64_t output = place.output + i / (Rows / 8) * 64;
     prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
       To* const first = to + row * args_.out.row + output;
       const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
-      if (row < args_.batch) {
-        if (low) first[0] = prim::nearest<To>(four.x * of_tensor);
-        if (high) first[8] = prim::nearest<To>(four.z * of_tensor);
+      if (row < place.end_row) {
+        if (low) first[0] = prim::nearest<To>(four.x * place.scale);
+        if (high) first[8] = prim::nearest<To>(four.z * place.scale);
       }
-      if (row + 1 < args_.batch) {
-        if (low) first[args_.out.row] = prim::nearest<To>(four.y * of_tensor);
-        if (high) first[args_.out.row + 8] = prim::nearest<To>(four.w * of_tensor);
+      if (row + 1 < place.end_row) {
+        if (low) first[args_.out.row] = prim::nearest<To>(four.y * place.scale);
+        if (high) first[args_.out.row + 8] = prim::nearest<To>(four.w * place.scale);
       }
     });
   }
@@ -259,7 +272,7 @@ class streamed_sums {
 
   /// Sums what the blocks of a tile have left, in their order: those that end last have a part of
   /// the sums each.
-  __device__ __forceinline__ void sum_up(const streamed_piece& piece) {
+  __device__ __forceinline__ void sum_up(const streamed_piece& piece, const result_place& to) {
     const int tile = piece.shared_tile;
     const int first = block_of(args_, tile * args_.stages_of_tile);
     const int last = block_of(args_, (tile + 1) * args_.stages_of_tile - 1);
@@ -283,7 +296,7 @@ class streamed_sums {
           const float4 left = __ldcg(part_of(block, block == first) + i * shape::multiplying);
           sum.x += left.x, sum.y += left.y, sum.z += left.z, sum.w += left.w;
         }
-        store(piece, i, sum);
+        store(to, i, sum);
       }
     }
   }

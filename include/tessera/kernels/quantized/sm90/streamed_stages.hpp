@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 
+#include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -19,15 +20,17 @@ namespace tessera::kernels::quantized::sm90 {
 /// Numbers of groups as they are stored.
 struct number_lines {
   const std::byte* data = nullptr;
-  std::int64_t row = 0;  ///< bytes between outputs
-  int end = 0;           ///< bytes of an output
-  int piece = 16;        ///< bytes that a copy brings: addresses are multiples of it
+  std::int64_t row = 0;     ///< bytes between outputs
+  std::int64_t matrix = 0;  ///< and between matrices
+  int end = 0;              ///< bytes of an output
+  int piece = 16;           ///< bytes that a copy brings: addresses are multiples of it
 };
 
 /// A launch. Units are stages of the tiles behind those of the waves, tile by tile.
 struct streamed_args {
   CUtensorMap codes;
-  const std::byte* x = nullptr;  ///< boxes of stages
+  CUtensorMap rows_of_x;         ///< of groups, whose tiles begin at any row
+  const std::byte* x = nullptr;  ///< of one matrix: boxes of stages
   number_lines scales, zeros;
   strided_matrix out;
   const float* tensor_scale = nullptr;
@@ -42,6 +45,9 @@ struct streamed_args {
   int group_shift = 0;  ///< log2 of the group size
   int slot_shift = 0;   ///< log2 of the stages that a line of numbers is for
   int arrivals = -1;    ///< the place of the words
+  /// Of groups: tiles of the batch, as many as there are behind the table's last segment.
+  const int4* listed = nullptr;
+  grouped_matmul::sm80::row_table table{};
   number_form form{};
 };
 
@@ -81,6 +87,32 @@ struct streamed_shape {
   };
 };
 
+/// Rows of a tile of the batch.
+struct streamed_rows {
+  int first, end;
+  int matrix;  ///< -1: rows of no group
+
+  __device__ __forceinline__ streamed_rows(const streamed_args& args, int tile, int height)
+      : first(tile * height), end(args.batch), matrix(0) {
+    if (args.listed == nullptr) return;
+    const int4 at = __ldg(args.listed + tile);
+    first = at.x, end = at.y, matrix = at.z;
+  }
+};
+
+inline constexpr int list_threads = 256;
+
+/// Lists the tiles of the batch of a table: a warp has one.
+static __global__ void __launch_bounds__(list_threads)
+    list_tiles(const grouped_matmul::sm80::product_args rows, const int height, int4* to) {
+  const std::int64_t tile =
+      (std::int64_t{blockIdx.x} * list_threads + threadIdx.x) / prim::cuda::warp_size;
+  const auto at = grouped_matmul::sm80::place_of(rows, tile, height, 1);
+  if (!at.exists || threadIdx.x % prim::cuda::warp_size != 0) return;
+  to[tile] = make_int4(static_cast<int>(at.first + at.row), static_cast<int>(at.first + at.rows),
+                       static_cast<int>(at.matrix), 0);
+}
+
 /// The first unit of a block.
 __device__ __forceinline__ int first_unit(const streamed_args& args, int block) {
   return block * args.share + min(block, args.longer);
@@ -93,9 +125,10 @@ __device__ __forceinline__ int block_of(const streamed_args& args, int unit) {
 
 /// Stages of a tile that a block goes through together.
 struct streamed_piece {
-  int first_output, first_row;
-  int shared_tile;  ///< of those behind the waves
-  int first, count;
+  int first_output;
+  int batch_tile;
+  int shared_tile;   ///< of those behind the waves
+  int first, count;  ///< rows of no group have none
 
   /// Whether stage `number` needs the next line of numbers.
   __device__ __forceinline__ bool begins_slot(const streamed_args& args, int number) const {
@@ -116,7 +149,10 @@ class streamed_walk {
   __device__ __forceinline__ bool next(streamed_piece& piece) {
     const auto blocks = static_cast<int>(gridDim.x);
     int tile = wave_ * blocks + static_cast<int>(blockIdx.x);
-    if (wave_ < args_.waves && tile < args_.tiles) {
+    const int batch_tiles = args_.listed == nullptr
+                                ? args_.batch_tiles
+                                : static_cast<int>(args_.table.tiles[args_.table.segments]);
+    if (wave_ < args_.waves && tile < batch_tiles * args_.output_tiles) {
       ++wave_;
       piece.first = 0;
       piece.count = args_.stages_of_tile;
@@ -131,10 +167,13 @@ class streamed_walk {
     // Bands of x, output by output.
     const int of_band = Shape::band_tiles * args_.output_tiles;
     const int band = tile / of_band, in = tile - band * of_band;
-    const int rows = min(Shape::band_tiles, args_.batch_tiles - band * Shape::band_tiles);
+    const int rows = min(Shape::band_tiles, batch_tiles - band * Shape::band_tiles);
     const int output = in / rows;
     piece.first_output = output * Shape::outputs;
-    piece.first_row = (band * Shape::band_tiles + in - output * rows) * Shape::rows;
+    piece.batch_tile = band * Shape::band_tiles + in - output * rows;
+    if (args_.listed != nullptr && streamed_rows(args_, piece.batch_tile, Shape::rows).matrix < 0) {
+      piece.count = 0;
+    }
     return true;
   }
 
@@ -159,14 +198,16 @@ class streamed_copies {
     if (!walk.next(piece)) return;
     // Codes were there before the grid that orders x began, so that they need not wait for it.
     const int early = min(piece.count, Shape::stages);
+    streamed_rows rows(args_, piece.batch_tile, Shape::rows);
     for (int i = 0; i < early; ++i) {
       const auto stage = static_cast<std::uint32_t>(i);
-      bring_codes(piece, piece.first + i, stage,
+      bring_codes(piece, rows, piece.first + i, stage,
                   prim::cuda::ring_place<Shape::stages>::full(barriers, stage));
     }
     prim::cuda::wait_for_grid_before();
     int ahead = early;  // stages whose codes are on their way
     do {
+      rows = {args_, piece.batch_tile, Shape::rows};
 #pragma unroll 1
       for (int i = piece.first; i < piece.first + piece.count; ++i) {
         const std::uint32_t full = ring_.full(barriers), stage = ring_.stage();
@@ -174,29 +215,41 @@ class streamed_copies {
           --ahead;
         } else {
           ring_.wait_empty(barriers);
-          bring_codes(piece, i, stage, full);
+          bring_codes(piece, rows, i, stage, full);
         }
-        bring_x(piece, i, stage, full);
+        bring_x(piece, rows, i, stage, full);
         ring_.advance();
       }
     } while (walk.next(piece));
   }
 
  private:
-  __device__ __forceinline__ void bring_codes(const streamed_piece& piece, int number,
+  __device__ __forceinline__ void bring_codes(const streamed_piece& piece,
+                                              const streamed_rows& rows, int number,
                                               std::uint32_t stage, std::uint32_t full) const {
     prim::cuda::arrive_expecting(full, Shape::x_bytes + Shape::code_bytes);
-    const int box[4] = {number * Shape::lines * code_line_bytes / 2, piece.first_output, 0, 0};
+    const int box[4] = {number * Shape::lines * code_line_bytes / 2, piece.first_output,
+                        rows.matrix, 0};
     prim::cuda::copy_box(prim::cuda::shared_address(shared_.codes[stage]), args_.codes, full, box,
                          args_.batch_tiles == 1 ? prim::cuda::cache_hint::evict_first
                                                 : prim::cuda::cache_hint::evict_normal);
   }
-  __device__ __forceinline__ void bring_x(const streamed_piece& piece, int number,
-                                          std::uint32_t stage, std::uint32_t full) const {
-    const std::int64_t box =
-        std::int64_t{piece.first_row / Shape::rows} * args_.stages_of_tile + number;
-    prim::cuda::copy_bytes(prim::cuda::shared_address(shared_.x[stage]),
-                           args_.x + box * Shape::x_bytes, Shape::x_bytes, full,
+  __device__ __forceinline__ void bring_x(const streamed_piece& piece, const streamed_rows& rows,
+                                          int number, std::uint32_t stage,
+                                          std::uint32_t full) const {
+    const std::uint32_t to = prim::cuda::shared_address(shared_.x[stage]);
+    if (args_.listed != nullptr) {
+#pragma unroll
+      for (int panel = 0; panel < Shape::panels; ++panel) {
+        const int at[4] = {number * Shape::columns + panel * prim::cuda::panel_columns, rows.first,
+                           0, 0};
+        prim::cuda::copy_box(to + panel * Shape::panel_bytes, args_.rows_of_x, full, at,
+                             prim::cuda::cache_hint::evict_normal);
+      }
+      return;
+    }
+    const std::int64_t box = std::int64_t{piece.batch_tile} * args_.stages_of_tile + number;
+    prim::cuda::copy_bytes(to, args_.x + box * Shape::x_bytes, Shape::x_bytes, full,
                            prim::cuda::cache_hint::evict_last);
   }
 
@@ -221,29 +274,61 @@ class streamed_numbers {
     streamed_piece piece;
     while (walk.next(piece)) {
       const int last = piece.first + piece.count - 1;
+      const std::int64_t matrix = streamed_rows(args_, piece.batch_tile, Shape::rows).matrix;
       for (int line = piece.first >> args_.slot_shift; line <= last >> args_.slot_shift; ++line) {
         slot.wait_empty(barriers);
         auto& own = shared_.numbers[slot.stage()];
-        bring(args_.scales, prim::cuda::shared_address(own[0]), piece.first_output, line);
+        bring(args_.scales, matrix, prim::cuda::shared_address(own[0]), piece.first_output, line);
         if constexpr (sm80::is_whole(Code)) {
-          bring(args_.zeros, prim::cuda::shared_address(own[1]), piece.first_output, line);
+          bring(args_.zeros, matrix, prim::cuda::shared_address(own[1]), piece.first_output, line);
         }
-        prim::cuda::arrive_after_copies(slot.full(barriers));
+        arrive(slot.full(barriers));
         slot.advance();
       }
     }
   }
 
  private:
+  __device__ __forceinline__ void arrive(std::uint32_t full) const {
+    if (args_.scales.piece == 2 || args_.zeros.piece == 2) {
+      prim::cuda::commit_copies();
+      prim::cuda::wait_copies<0>();
+      prim::cuda::arrive(full);
+    } else {
+      prim::cuda::arrive_after_copies(full);
+    }
+  }
+
+  /// Numbers of two bytes, which are no copy.
+  static __device__ __forceinline__ std::uint32_t pair_at(const std::byte* from, int left) {
+    const auto* const numbers = reinterpret_cast<const std::uint16_t*>(from);
+    const std::uint32_t low = left > 0 ? __ldg(numbers) : 0;
+    return left > 2 ? low | std::uint32_t{__ldg(numbers + 1)} << 16 : low;
+  }
+
   /// A line of the numbers of all outputs of a tile; zeros beyond the groups.
-  __device__ __forceinline__ void bring(const number_lines& from, std::uint32_t to,
-                                        int first_output, int line) const {
+  __device__ __forceinline__ void bring(const number_lines& from, std::int64_t matrix,
+                                        std::uint32_t to, int first_output, int line) const {
     const auto left = static_cast<int>(args_.outputs) - 1 - first_output;
     const int begin = line * number_line_bytes;
+    const std::byte* const first = from.data + matrix * from.matrix + begin;
+    const auto source_of = [&](int output) {
+      return first + std::int64_t{first_output + min(output, left)} * from.row;
+    };
+    if (from.piece == 2) {  // in few registers
+#pragma unroll 1
+      for (int output = lane_; output < Shape::outputs; output += 32) {
+        const std::byte* const source = source_of(output);
+        std::uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = pair_at(source + i * 4, from.end - begin - i * 4);
+        prim::cuda::store_shared_16(to + static_cast<unsigned>(output * number_line_bytes), words);
+      }
+      return;
+    }
 #pragma unroll 4
     for (int output = lane_; output < Shape::outputs; output += 32) {
-      const std::byte* const source =
-          from.data + std::int64_t{first_output + min(output, left)} * from.row + begin;
+      const std::byte* const source = source_of(output);
       const std::uint32_t target = to + static_cast<unsigned>(output * number_line_bytes);
       if (from.piece == 16) {
         prim::cuda::copy_async_16_or_zeros(target, source, begin < from.end);
