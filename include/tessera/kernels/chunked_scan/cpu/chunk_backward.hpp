@@ -1,0 +1,344 @@
+// Gradients by chunks of tokens, as products of their rows with states. A work item is a sequence
+// and a head of k and v with the heads that read it. Three scans, of states [V][K] forward and of
+// their gradients both ways round:
+//
+//   for each segment { keep the state in front of it }
+//   for each segment, from the last { for each head of the group {
+//     for each chunk { rows; weights of its pairs of tokens }
+//     for each chunk { what the state has for d_out: d_q; state }
+//     for each chunk, from the last { what the gradient has for k and v: d_v, d_k; gradient }
+//     for each chunk { pairs of tokens: d_q, d_k, gradients of log decays }
+//   } }
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
+#include <tessera/kernels/chunked_scan/cpu/chunk_gradients.hpp>
+#include <tessera/kernels/chunked_scan/cpu/rows.hpp>
+#include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/common/sequence.hpp>
+#include <tessera/kernels/recurrence/cpu/state_products.hpp>
+#include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
+#include <tessera/prim/cpu/gemm/strided_product.hpp>
+
+namespace tessera::kernels::chunked_scan::cpu {
+
+/// Sequences of fewer tokens go token by token.
+template <chunked_scan_decay Decay, state_read Read>
+constexpr bool goes_back_by_chunks(std::int64_t length) noexcept {
+  return Read == state_read::after && Decay != chunked_scan_decay::keys_and_values &&
+         length >= chunk_tokens;
+}
+
+/// One work item.
+template <class Kernel, bool Decays>
+class chunk_backward_item {
+  using shape = traits<Kernel>;
+  using isa_type = typename shape::isa_type;
+  using scratch = chunk_scratch<Kernel>;
+  using extents = chunk_extents<Kernel>;
+  using tile_decay = recurrence::tile_decay;
+
+ public:
+  chunk_backward_item(const chunked_scan_kernel_args& args, const scratch& memory,
+                      const sequence& one, std::int64_t kv_head)
+      : args_(args),
+        memory_(memory),
+        size_(memory.size),
+        one_(one),
+        kv_head_(kv_head),
+        segments_((one.length + extents::segment_tokens - 1) / extents::segment_tokens),
+        wants_decays_(Decays && (args.d_g.data != nullptr || args.d_gk.data != nullptr)) {}
+
+  void run() const {
+    for (std::int64_t member = 0; member < size_.group; ++member) {
+      load_turned(args_.initial_state, member, memory_.kept(0, member));
+      for (std::int64_t segment = 0; segment + 1 < segments_; ++segment) {
+        keep_state(segment, member);
+      }
+      load_gradient(member);
+      load_turned(args_.d_final_state, member, memory_.turned_gradient(member));
+    }
+    for (std::int64_t segment = segments_ - 1; segment >= 0; --segment) {
+      std::fill_n(memory_.d_k, extents::segment_tokens * size_.keys, 0.0f);
+      std::fill_n(memory_.d_v, extents::segment_tokens * size_.values, 0.0f);
+      for (std::int64_t member = 0; member < size_.group; ++member) give_back(segment, member);
+      const std::int64_t begin = segment * extents::segment_tokens;
+      const std::int64_t count = std::min(one_.length - begin, extents::segment_tokens);
+      store_rows(args_.d_k, begin, count, kv_head_, args_.keys, memory_.d_k, size_.keys);
+      store_rows(args_.d_v, begin, count, kv_head_, args_.values, memory_.d_v, size_.values);
+    }
+    for (std::int64_t member = 0; member < size_.group; ++member) store_gradient(member);
+  }
+
+ private:
+  std::int64_t head_of(std::int64_t member) const { return kv_head_ * size_.group + member; }
+  std::int64_t first_of(std::int64_t segment, std::int64_t chunk) const {
+    return segment * extents::segment_tokens + chunk * chunk_tokens;
+  }
+  std::int64_t chunks_of(std::int64_t segment) const {
+    const std::int64_t tokens = one_.length - first_of(segment, 0);
+    return std::min((tokens + chunk_tokens - 1) / chunk_tokens, extents::segment);
+  }
+  std::int64_t tokens_from(std::int64_t first) const {
+    return std::min<std::int64_t>(one_.length - first, chunk_tokens);
+  }
+
+  /// Calls body(first column, its columns) for each tile.
+  template <class Body>
+  static void for_each_tile(std::int64_t columns, const Body& body) {
+    for (std::int64_t first = 0; first < columns; first += extents::tile_columns) {
+      body(first, std::min(columns - first, extents::tile_columns));
+    }
+  }
+
+  /// A state of the tensor as [V][keys]; zeros where there is none.
+  void load_turned(const chunked_scan_states& from, std::int64_t member, float* to) const {
+    std::fill_n(to, size_.turned_state, 0.0f);
+    if (from.data == nullptr) return;
+    const float* const state = from.data + one_.number * from.sequence +
+                               head_of(member) * from.head;
+    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+      float* const tile = to + first * args_.values;
+      const std::int64_t end = std::min(args_.keys - first, columns);
+      for (std::int64_t key = 0; key < end; ++key) {
+        const float* const row = state + (first + key) * from.key;
+        for (std::int64_t value = 0; value < args_.values; ++value) {
+          tile[value * columns + key] = row[value];
+        }
+      }
+    });
+  }
+  /// The gradient of the last state as [K][values].
+  void load_gradient(std::int64_t member) const {
+    const chunked_scan_states& from = args_.d_final_state;
+    float* const to = memory_.gradient(member);
+    std::fill_n(to, size_.state, 0.0f);
+    if (from.data == nullptr) return;
+    for_each_gradient_row(from, member, to, [](float* state, float* row, std::int64_t count) {
+      std::copy_n(state, count, row);
+    });
+  }
+  void store_gradient(std::int64_t member) const {
+    const chunked_scan_states& to = args_.d_initial_state;
+    if (to.data == nullptr) return;
+    for_each_gradient_row(to, member, memory_.gradient(member),
+                          [](float* state, const float* row, std::int64_t count) {
+                            std::copy_n(row, count, state);
+                          });
+  }
+  /// Calls body(row of the tensor, row of the tile, values that the tensor has).
+  template <class Body>
+  void for_each_gradient_row(const chunked_scan_states& states, std::int64_t member,
+                             float* gradient, const Body& body) const {
+    float* const state =
+        states.data + one_.number * states.sequence + head_of(member) * states.head;
+    for_each_tile(size_.values, [&](std::int64_t first, std::int64_t columns) {
+      for (std::int64_t key = 0; key < args_.keys; ++key) {
+        body(state + key * states.key + first, gradient + first * args_.keys + key * columns,
+             std::min(args_.values - first, columns));
+      }
+    });
+  }
+
+  /// Rows of the tokens of a chunk; of those that are not there, `missing`.
+  template <class Load>
+  void load_rows(std::int64_t first, std::int64_t padded, float missing, float* to,
+                 const Load& load) const {
+    const std::int64_t count = tokens_from(first);
+    for (std::int64_t at = 0; at < count; ++at) load(first + at, to + at * padded);
+    std::fill_n(to + count * padded, (chunk_tokens - count) * padded, missing);
+  }
+  void load_rows(const chunked_scan_rows& from, std::int64_t first, std::int64_t head,
+                 std::int64_t columns, float scale, std::int64_t padded, float* to) const {
+    load_rows(first, padded, 0.0f, to, [&](std::int64_t step, float* row) {
+      load_part<Kernel>(from, place_of(from, one_, step, head), columns, scale, padded, row);
+    });
+  }
+
+  /// What a chunk adds to a state: rows of k, v and decays.
+  void load_updates(std::int64_t first, std::int64_t member, const chunk_rows& rows) const {
+    load_rows(args_.k, first, kv_head_, args_.keys, 1.0f, size_.keys, rows.k);
+    load_rows(args_.v, first, kv_head_, args_.values, 1.0f, size_.values, rows.v);
+    turn(rows.v, size_.values, rows.turned_v);
+    if constexpr (Decays) {
+      load_rows(first, size_.keys, 1.0f, rows.decay, [&](std::int64_t step, float* row) {
+        load_key_decays<Kernel>(args_, one_, step, head_of(member), size_.keys, row);
+      });
+    }
+  }
+  static void turn(const float* rows, std::int64_t padded, float* to) {
+    prim::transpose_rows<isa_type>({rows, padded}, chunk_tokens, static_cast<int>(padded),
+                                   {to, chunk_tokens});
+  }
+  recurrence::chunk_pair_rows pair_rows(const chunk_rows& rows) const {
+    return {rows.q, rows.k, rows.decay, rows.found_q, rows.left_k, rows.whole_decay, size_.keys};
+  }
+  /// Queries as of the state in front of the chunk, keys as of that behind it.
+  static const float* found_q(const chunk_rows& rows) { return Decays ? rows.found_q : rows.q; }
+  static const float* left_k(const chunk_rows& rows) { return Decays ? rows.left_k : rows.k; }
+
+  /// The state in front of the next segment.
+  void keep_state(std::int64_t segment, std::int64_t member) const {
+    for (std::int64_t chunk = 0; chunk < extents::segment; ++chunk) {
+      const chunk_rows& rows = memory_.rows[chunk];
+      load_updates(first_of(segment, chunk), member, rows);
+      if constexpr (Decays) recurrence::leave_keys<isa_type>(pair_rows(rows));
+    }
+    const float* const before = memory_.kept(segment, member);
+    float* const after = memory_.kept(segment + 1, member);
+    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+      const std::int64_t tile = first * args_.values;
+      for (std::int64_t chunk = 0; chunk < extents::segment; ++chunk) {
+        take(chunk, first, columns, (chunk == 0 ? before : after) + tile, after + tile);
+      }
+    });
+  }
+
+  /// A tile of a state behind a chunk from that in front of it.
+  void take(std::int64_t chunk, std::int64_t first, std::int64_t columns, const float* before,
+            float* after) const {
+    const chunk_rows& rows = memory_.rows[chunk];
+    recurrence::update_state<isa_type, Decays ? tile_decay::columns : tile_decay::none>(
+        before, after, {args_.values, columns}, rows.whole_decay + first, rows.turned_v,
+        {left_k(rows) + first, size_.keys});
+  }
+
+  void give_back(std::int64_t segment, std::int64_t member) const {
+    const std::int64_t chunks = chunks_of(segment);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) relate(segment, chunk, member);
+    read_states(segment, member, chunks);
+    read_gradients(member, chunks);
+    read_turned_gradients(segment, member, chunks);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) finish(segment, chunk, member);
+  }
+
+  /// Rows of a chunk and weights of its pairs of tokens.
+  void relate(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
+    const std::int64_t first = first_of(segment, chunk), head = head_of(member);
+    const chunk_rows& rows = memory_.rows[chunk];
+    load_updates(first, member, rows);
+    load_rows(args_.q, first, head, args_.keys, args_.scale, size_.keys, rows.q);
+    load_rows(args_.d_out, first, head, args_.values, 1.0f, size_.values, rows.d_out);
+    recurrence::relate_chunk<isa_type, Decays>(pair_rows(rows), rows.weights);
+    recurrence::relate_chunk<isa_type, false>({.q = rows.d_out, .k = rows.v, .padded = size_.values},
+                                              rows.d_weights);
+    turn(found_q(rows), size_.keys, rows.turned_q);
+    turn(rows.d_out, size_.values, rows.turned_d_out);
+  }
+
+  /// The state in front of a chunk of a segment.
+  float* state_before(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
+    return chunk == 0 ? memory_.kept(segment, member) : memory_.state(chunk);
+  }
+
+  /// What states have for d_out.
+  void read_states(std::int64_t segment, std::int64_t member, std::int64_t chunks) const {
+    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+      const std::int64_t tile = first * args_.values;
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        const chunk_rows& rows = memory_.rows[chunk];
+        const float* const before = state_before(segment, chunk, member) + tile;
+        recurrence::read_state<isa_type, false, false>({rows.d_out, size_.values}, before,
+                                                       {args_.values, columns}, {}, {},
+                                                       {rows.d_q + first, size_.keys});
+        if (chunk + 1 < chunks) {
+          take(chunk, first, columns, before, memory_.state(chunk + 1) + tile);
+        }
+      }
+    });
+  }
+
+  /// What the gradient has for k, and the tokens behind a value.
+  void read_gradients(std::int64_t member, std::int64_t chunks) const {
+    constexpr std::int64_t last = chunk_tokens - 1;
+    for_each_tile(size_.values, [&](std::int64_t first, std::int64_t columns) {
+      float* const tile = memory_.gradient(member) + first * args_.keys;
+      for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
+        const chunk_rows& rows = memory_.rows[chunk];
+        float* const d_v = memory_.d_v + (chunk * chunk_tokens + last) * size_.values + first;
+        // The scan goes from the last token to the first, and so do its rows.
+        recurrence::read_state<isa_type, true, true>(
+            {left_k(rows) + last * size_.keys, -size_.keys}, tile, {args_.keys, columns},
+            {rows.weights + last * chunk_tokens + last, -1, -chunk_tokens},
+            {rows.d_out + last * size_.values + first, -size_.values}, {d_v, -size_.values});
+        recurrence::update_state<isa_type, Decays ? tile_decay::rows : tile_decay::none>(
+            tile, tile, {args_.keys, columns}, rows.whole_decay, rows.turned_q,
+            {rows.d_out + first, size_.values});
+      }
+    });
+  }
+
+  /// What it has for v, and for the state in front of each chunk.
+  void read_turned_gradients(std::int64_t segment, std::int64_t member, std::int64_t chunks) const {
+    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+      const std::int64_t at = first * args_.values;
+      float* const tile = memory_.turned_gradient(member) + at;
+      const recurrence::tile_shape of_tile{args_.values, columns};
+      for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
+        const chunk_rows& rows = memory_.rows[chunk];
+        if (wants_decays_) {
+          recurrence::multiply_tiles<isa_type>(state_before(segment, chunk, member) + at, tile,
+                                               of_tile, rows.whole_decay + first,
+                                               rows.crossing + first);
+        }
+        recurrence::read_state<isa_type, false, false>({rows.v, size_.values}, tile, of_tile, {},
+                                                       {}, {rows.d_k + first, size_.keys});
+        recurrence::update_state<isa_type, Decays ? tile_decay::columns : tile_decay::none>(
+            tile, tile, of_tile, rows.whole_decay + first, rows.turned_d_out,
+            {found_q(rows) + first, size_.keys});
+      }
+    });
+  }
+
+  /// The gradients of a chunk's tokens from what states and the gradient had for them.
+  void finish(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
+    using vec = typename shape::vec;
+    const chunk_rows& rows = memory_.rows[chunk];
+    const std::int64_t first = first_of(segment, chunk), head = head_of(member);
+    const std::int64_t count = tokens_from(first);
+    if (wants_decays_) {
+      give_back_tokens<Kernel, Decays, Decays>(rows, size_.keys, memory_.of_keys, memory_.of_pairs);
+      store_decays(first, count, head);
+    } else {
+      give_back_tokens<Kernel, Decays, false>(rows, size_.keys, nullptr, nullptr);
+    }
+    store_rows(args_.d_q, first, count, head, args_.keys, rows.d_q, size_.keys, args_.scale);
+    float* const d_k = memory_.d_k + chunk * chunk_tokens * size_.keys;
+    for (std::int64_t i = 0; i < chunk_tokens * size_.keys; i += shape::width) {
+      vec::store(d_k + i, vec::add(vec::load(d_k + i), vec::load(rows.d_k + i)));
+    }
+  }
+
+  void store_decays(std::int64_t first, std::int64_t count, std::int64_t head) const {
+    store_rows(args_.d_gk, first, count, head, args_.keys, memory_.of_keys, size_.keys);
+    for (std::int64_t at = 0; args_.d_g.data != nullptr && at < count; ++at) {
+      const float* const row = memory_.of_keys + at * size_.keys;
+      float sum = 0.0f;
+      for (std::int64_t key = 0; key < args_.keys; ++key) sum += row[key];
+      store_number<Kernel>(args_.d_g, place_of(args_.d_g, one_, first + at, head), sum);
+    }
+  }
+
+  /// Rows of the tokens from `first` on, if somebody wants them.
+  void store_rows(const chunked_scan_rows& to, std::int64_t first, std::int64_t count,
+                  std::int64_t head, std::int64_t columns, const float* from, std::int64_t padded,
+                  float factor = 1.0f) const {
+    for (std::int64_t at = 0; to.data != nullptr && at < count; ++at) {
+      store_part<Kernel>(to, place_of(to, one_, first + at, head), columns, from + at * padded,
+                         factor);
+    }
+  }
+
+  const chunked_scan_kernel_args& args_;
+  const scratch& memory_;
+  const extents& size_;
+  const sequence& one_;
+  std::int64_t kv_head_, segments_;
+  bool wants_decays_;
+};
+
+}  // namespace tessera::kernels::chunked_scan::cpu

@@ -1,0 +1,124 @@
+// Memory of a launch backward by chunks: of each thread
+//
+// | part | floats |
+// |---|---|
+// | kept | [segments][heads of a group] states [V][keys]: in front of each segment of chunks |
+// | states | [chunks of a segment] states [V][keys], in front of each |
+// | gradient | [heads of a group] of the state behind the tokens given back so far: [K][values] |
+// | turned | the same as [V][keys] |
+// | rows | of each chunk of a segment: see chunk_rows |
+// | d_k, d_v | [tokens of a segment][keys], [values]: sums over the heads of a group |
+//
+// Keys and values are a multiple of the register width. States lie in tiles of columns: a tile is
+// all rows by at most `tile_columns` columns, side by side.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/state_products.hpp>
+
+namespace tessera::kernels::chunked_scan::cpu {
+
+using recurrence::chunk_tokens;
+
+/// Extents of the parts.
+template <class Kernel>
+struct chunk_extents {
+  using shape = traits<Kernel>;
+  static constexpr std::int64_t segment = 4;  ///< chunks; their states stay in the nearer caches
+  static constexpr std::int64_t segment_tokens = segment * chunk_tokens;
+  static constexpr std::int64_t tile_columns = 4 * std::int64_t{shape::width};
+
+  explicit chunk_extents(const chunked_scan_kernel_args& args) noexcept
+      : keys(rounded_up(args.keys, shape::width)),
+        values(rounded_up(args.values, shape::width)),
+        state(args.keys * values),
+        turned_state(args.values * keys),
+        group(args.heads / args.kv_heads),
+        segments((args.tokens + segment_tokens - 1) / segment_tokens) {}
+
+  /// Of the rows of a chunk.
+  std::int64_t row_floats() const noexcept {
+    return chunk_tokens * (8 * keys + 4 * values + 2 * chunk_tokens) + 2 * keys;
+  }
+  /// Of a thread, without kept states.
+  std::int64_t floats() const noexcept {
+    return segment * (turned_state + row_floats() + chunk_tokens * (keys + values)) +
+           group * (state + turned_state) + chunk_tokens * (keys + std::int64_t{shape::width});
+  }
+  std::int64_t kept_floats() const noexcept { return segments * group * turned_state; }
+  /// From the floats of a thread to those of the next.
+  std::int64_t stride() const noexcept { return rounded_up(floats() + kept_floats(), 16); }
+
+  std::int64_t keys, values, state, turned_state, group, segments;
+};
+
+/// Rows of a chunk: of its tokens [chunk][keys] or [values], turned round [channels][chunk].
+struct chunk_rows {
+  float *q, *k, *decay;          ///< decay: factors
+  float *found_q, *left_k;       ///< as of the state in front of the chunk and behind it
+  float *turned_q;               ///< found_q
+  float *d_q, *d_k;
+  float *v, *d_out, *turned_v, *turned_d_out;
+  float *weights, *d_weights;    ///< [chunk][chunk]: of pairs of tokens
+  float *whole_decay;            ///< [keys]: of all tokens
+  float *crossing;               ///< [keys]: what the state in front has to do with what follows
+};
+
+/// The parts of a thread.
+template <class Kernel>
+struct chunk_scratch {
+  using extents = chunk_extents<Kernel>;
+
+  chunk_scratch(const extents& extent, float* memory) : size(extent) {
+    const auto take = [&](float*& part, std::int64_t count) {
+      part = memory;
+      memory += count;
+    };
+    take(kept_, size.kept_floats());
+    take(states_, extents::segment * size.turned_state);
+    take(gradients_, size.group * size.state);
+    take(turned_gradients_, size.group * size.turned_state);
+    take(d_k, extents::segment_tokens * size.keys);
+    take(d_v, extents::segment_tokens * size.values);
+    take(of_keys, chunk_tokens * size.keys);
+    take(of_pairs, chunk_tokens * std::int64_t{traits<Kernel>::width});
+    for (chunk_rows& of : rows) {
+      for (float** const part : {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q,
+                                 &of.d_q, &of.d_k}) {
+        take(*part, chunk_tokens * size.keys);
+      }
+      for (float** const part : {&of.v, &of.d_out, &of.turned_v, &of.turned_d_out}) {
+        take(*part, chunk_tokens * size.values);
+      }
+      for (float** const part : {&of.weights, &of.d_weights}) {
+        take(*part, std::int64_t{chunk_tokens} * chunk_tokens);
+      }
+      for (float** const part : {&of.whole_decay, &of.crossing}) take(*part, size.keys);
+    }
+  }
+
+  float* kept(std::int64_t segment, std::int64_t member) const {
+    return kept_ + (segment * size.group + member) * size.turned_state;
+  }
+  float* state(std::int64_t chunk) const { return states_ + chunk * size.turned_state; }
+  float* gradient(std::int64_t member) const { return gradients_ + member * size.state; }
+  float* turned_gradient(std::int64_t member) const {
+    return turned_gradients_ + member * size.turned_state;
+  }
+
+  extents size;
+  chunk_rows rows[extents::segment];
+  float *d_k, *d_v;
+  float* of_keys;   ///< [chunk][keys]: gradients of log decays
+  float* of_pairs;  ///< [chunk][a register]
+
+ private:
+  float *kept_, *states_, *gradients_, *turned_gradients_;
+};
+
+}  // namespace tessera::kernels::chunked_scan::cpu
