@@ -2,13 +2,15 @@
 // and a head of k and v with the heads that read it. Three scans, of states [V][K] forward and of
 // their gradients both ways round:
 //
-//   for each segment { keep the state in front of it }
+//   for each segment { for each chunk { what the state has for d_out: d_q; state } }
 //   for each segment, from the last { for each head of the group {
 //     for each chunk { rows; weights of its pairs of tokens }
-//     for each chunk { what the state has for d_out: d_q; state }
 //     for each chunk, from the last { what the gradient has for k and v: d_v, d_k; gradient }
-//     for each chunk { pairs of tokens: d_q, d_k, gradients of log decays }
+//     for each chunk { pairs of tokens: d_k }
 //   } }
+//
+// Gradients of log decays need both states at once: then those in front of segments are kept on the
+// way forward, and d_q comes on the way back.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +25,7 @@
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/cpu/gemm/strided_product.hpp>
+#include <tessera/prim/cpu/stream.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
 
@@ -51,14 +54,13 @@ class chunk_backward_item {
         one_(one),
         kv_head_(kv_head),
         segments_((one.length + extents::segment_tokens - 1) / extents::segment_tokens),
-        wants_decays_(Decays && (args.d_g.data != nullptr || args.d_gk.data != nullptr)) {}
+        wants_decays_(wants_decays(args)),
+        streams_(size_.streams) {}
 
   void run() const {
     for (std::int64_t member = 0; member < size_.group; ++member) {
       load_turned(args_.initial_state, member, memory_.kept(0, member));
-      for (std::int64_t segment = 0; segment + 1 < segments_; ++segment) {
-        keep_state(segment, member);
-      }
+      for (std::int64_t segment = 0; segment < segments_; ++segment) go_forward(segment, member);
       load_gradient(member);
       load_turned(args_.d_final_state, member, memory_.turned_gradient(member));
     }
@@ -72,6 +74,7 @@ class chunk_backward_item {
       store_rows(args_.d_v, begin, count, kv_head_, args_.values, memory_.d_v, size_.values);
     }
     for (std::int64_t member = 0; member < size_.group; ++member) store_gradient(member);
+    prim::stream<isa_type>::fence();
   }
 
  private:
@@ -181,18 +184,29 @@ class chunk_backward_item {
   static const float* found_q(const chunk_rows& rows) { return Decays ? rows.found_q : rows.q; }
   static const float* left_k(const chunk_rows& rows) { return Decays ? rows.left_k : rows.k; }
 
-  /// The state in front of the next segment.
-  void keep_state(std::int64_t segment, std::int64_t member) const {
-    for (std::int64_t chunk = 0; chunk < extents::segment; ++chunk) {
+  /// Makes the state in front of the next segment; d_q, if it does not come on the way back.
+  void go_forward(std::int64_t segment, std::int64_t member) const {
+    const std::int64_t chunks = chunks_of(segment);
+    if (wants_decays_ && segment + 1 == segments_) return;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const chunk_rows& rows = memory_.rows[chunk];
-      load_updates(first_of(segment, chunk), member, rows);
+      const std::int64_t first = first_of(segment, chunk);
+      load_updates(first, member, rows);
       if constexpr (Decays) recurrence::leave_keys<isa_type>(pair_rows(rows));
+      if (!wants_decays_) load_d_out(first, member, rows);
     }
-    const float* const before = memory_.kept(segment, member);
+    float* const before = memory_.kept(segment, member);
     float* const after = memory_.kept(segment + 1, member);
+    if (!wants_decays_) {
+      read_states(chunks, [&](std::int64_t chunk) { return chunk == 0 ? before : after; });
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        finish<chunk_gradients::queries>(segment, chunk, member);
+      }
+      return;
+    }
     for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
       const std::int64_t tile = first * args_.values;
-      for (std::int64_t chunk = 0; chunk < extents::segment; ++chunk) {
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         take(chunk, first, columns, (chunk == 0 ? before : after) + tile, after + tile);
       }
     });
@@ -210,46 +224,67 @@ class chunk_backward_item {
   void give_back(std::int64_t segment, std::int64_t member) const {
     const std::int64_t chunks = chunks_of(segment);
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) relate(segment, chunk, member);
-    read_states(segment, member, chunks);
+    if (wants_decays_) {
+      read_states(chunks - 1, [&](std::int64_t chunk) { return state(segment, chunk, member); });
+      read_state(chunks - 1, state(segment, chunks - 1, member));
+    }
     read_gradients(member, chunks);
     read_turned_gradients(segment, member, chunks);
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) finish(segment, chunk, member);
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      if (wants_decays_) {
+        finish<chunk_gradients::all>(segment, chunk, member);
+      } else {
+        finish<chunk_gradients::keys>(segment, chunk, member);
+      }
+    }
+  }
+
+  void load_d_out(std::int64_t first, std::int64_t member, const chunk_rows& rows) const {
+    load_rows(args_.d_out, first, head_of(member), args_.values, 1.0f, size_.values, rows.d_out);
+    recurrence::relate_chunk<isa_type, false>(
+        {.q = rows.d_out, .k = rows.v, .padded = size_.values}, rows.d_weights);
   }
 
   /// Rows of a chunk and weights of its pairs of tokens.
   void relate(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
-    const std::int64_t first = first_of(segment, chunk), head = head_of(member);
+    const std::int64_t first = first_of(segment, chunk);
     const chunk_rows& rows = memory_.rows[chunk];
     load_updates(first, member, rows);
-    load_rows(args_.q, first, head, args_.keys, args_.scale, size_.keys, rows.q);
-    load_rows(args_.d_out, first, head, args_.values, 1.0f, size_.values, rows.d_out);
+    load_d_out(first, member, rows);
+    load_rows(args_.q, first, head_of(member), args_.keys, args_.scale, size_.keys, rows.q);
     recurrence::relate_chunk<isa_type, Decays>(pair_rows(rows), rows.weights);
-    recurrence::relate_chunk<isa_type, false>({.q = rows.d_out, .k = rows.v, .padded = size_.values},
-                                              rows.d_weights);
     turn(found_q(rows), size_.keys, rows.turned_q);
     turn(rows.d_out, size_.values, rows.turned_d_out);
   }
 
-  /// The state in front of a chunk of a segment.
-  float* state_before(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
+  /// The state in front of a chunk of a segment, where decays are given back.
+  float* state(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
     return chunk == 0 ? memory_.kept(segment, member) : memory_.state(chunk);
   }
 
-  /// What states have for d_out.
-  void read_states(std::int64_t segment, std::int64_t member, std::int64_t chunks) const {
+  /// What the states in front of chunks have for d_out; makes those behind them. `state_before`
+  /// says where they lie.
+  template <class StateBefore>
+  void read_states(std::int64_t chunks, const StateBefore& state_before) const {
     for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
       const std::int64_t tile = first * args_.values;
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-        const chunk_rows& rows = memory_.rows[chunk];
-        const float* const before = state_before(segment, chunk, member) + tile;
-        recurrence::read_state<isa_type, false, false>({rows.d_out, size_.values}, before,
-                                                       {args_.values, columns}, {}, {},
-                                                       {rows.d_q + first, size_.keys});
-        if (chunk + 1 < chunks) {
-          take(chunk, first, columns, before, memory_.state(chunk + 1) + tile);
-        }
+        read_tile(chunk, first, columns, state_before(chunk) + tile);
+        take(chunk, first, columns, state_before(chunk) + tile, state_before(chunk + 1) + tile);
       }
     });
+  }
+  void read_state(std::int64_t chunk, const float* before) const {
+    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+      read_tile(chunk, first, columns, before + first * args_.values);
+    });
+  }
+  void read_tile(std::int64_t chunk, std::int64_t first, std::int64_t columns,
+                 const float* tile) const {
+    const chunk_rows& rows = memory_.rows[chunk];
+    recurrence::read_state<isa_type, false, false>({rows.d_out, size_.values}, tile,
+                                                   {args_.values, columns}, {}, {},
+                                                   {rows.d_q + first, size_.keys});
   }
 
   /// What the gradient has for k, and the tokens behind a value.
@@ -281,7 +316,7 @@ class chunk_backward_item {
       for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
         const chunk_rows& rows = memory_.rows[chunk];
         if (wants_decays_) {
-          recurrence::multiply_tiles<isa_type>(state_before(segment, chunk, member) + at, tile,
+          recurrence::multiply_tiles<isa_type>(state(segment, chunk, member) + at, tile,
                                                of_tile, rows.whole_decay + first,
                                                rows.crossing + first);
         }
@@ -295,21 +330,23 @@ class chunk_backward_item {
   }
 
   /// The gradients of a chunk's tokens from what states and the gradient had for them.
+  template <chunk_gradients Wanted>
   void finish(std::int64_t segment, std::int64_t chunk, std::int64_t member) const {
     using vec = typename shape::vec;
     const chunk_rows& rows = memory_.rows[chunk];
     const std::int64_t first = first_of(segment, chunk), head = head_of(member);
     const std::int64_t count = tokens_from(first);
-    if (wants_decays_) {
-      give_back_tokens<Kernel, Decays, Decays>(rows, size_.keys, memory_.of_keys, memory_.of_pairs);
-      store_decays(first, count, head);
-    } else {
-      give_back_tokens<Kernel, Decays, false>(rows, size_.keys, nullptr, nullptr);
+    give_back_tokens<Kernel, Decays, Wanted>(rows, size_.keys, args_.scale, memory_.of_keys,
+                                             memory_.of_pairs);
+    if constexpr (Wanted == chunk_gradients::all) store_decays(first, count, head);
+    if constexpr (Wanted != chunk_gradients::keys) {
+      store_rows(args_.d_q, first, count, head, args_.keys, rows.d_q, size_.keys);
     }
-    store_rows(args_.d_q, first, count, head, args_.keys, rows.d_q, size_.keys, args_.scale);
-    float* const d_k = memory_.d_k + chunk * chunk_tokens * size_.keys;
-    for (std::int64_t i = 0; i < chunk_tokens * size_.keys; i += shape::width) {
-      vec::store(d_k + i, vec::add(vec::load(d_k + i), vec::load(rows.d_k + i)));
+    if constexpr (Wanted != chunk_gradients::queries) {
+      float* const d_k = memory_.d_k + chunk * chunk_tokens * size_.keys;
+      for (std::int64_t i = 0; i < chunk_tokens * size_.keys; i += shape::width) {
+        vec::store(d_k + i, vec::add(vec::load(d_k + i), vec::load(rows.d_k + i)));
+      }
     }
   }
 
@@ -325,11 +362,18 @@ class chunk_backward_item {
 
   /// Rows of the tokens from `first` on, if somebody wants them.
   void store_rows(const chunked_scan_rows& to, std::int64_t first, std::int64_t count,
-                  std::int64_t head, std::int64_t columns, const float* from, std::int64_t padded,
-                  float factor = 1.0f) const {
+                  std::int64_t head, std::int64_t columns, const float* from,
+                  std::int64_t padded) const {
+    using stream = prim::stream<isa_type>;
     for (std::int64_t at = 0; to.data != nullptr && at < count; ++at) {
-      store_part<Kernel>(to, place_of(to, one_, first + at, head), columns, from + at * padded,
-                         factor);
+      const std::int64_t place = place_of(to, one_, first + at, head);
+      if (streams_ && to.type == dtype::f32) {
+        stream::copy(reinterpret_cast<std::byte*>(static_cast<float*>(to.data) + place),
+                     reinterpret_cast<const std::byte*>(from + at * padded),
+                     static_cast<std::size_t>(columns) * sizeof(float));
+      } else {
+        store_part<Kernel>(to, place, columns, from + at * padded);
+      }
     }
   }
 
@@ -338,7 +382,7 @@ class chunk_backward_item {
   const extents& size_;
   const sequence& one_;
   std::int64_t kv_head_, segments_;
-  bool wants_decays_;
+  bool wants_decays_, streams_;
 };
 
 }  // namespace tessera::kernels::chunked_scan::cpu

@@ -2,7 +2,7 @@
 //
 // | part | floats |
 // |---|---|
-// | kept | [segments][heads of a group] states [V][keys]: in front of each segment of chunks |
+// | kept | [segments][heads of a group] states [V][keys]: in front of each segment of chunks, or only the last |
 // | states | [chunks of a segment] states [V][keys], in front of each |
 // | gradient | [heads of a group] of the state behind the tokens given back so far: [K][values] |
 // | turned | the same as [V][keys] |
@@ -25,6 +25,11 @@ namespace tessera::kernels::chunked_scan::cpu {
 
 using recurrence::chunk_tokens;
 
+/// Gradients of log decays are wanted, which need states on the way back.
+inline bool wants_decays(const chunked_scan_kernel_args& args) noexcept {
+  return args.d_g.data != nullptr || args.d_gk.data != nullptr;
+}
+
 /// Extents of the parts.
 template <class Kernel>
 struct chunk_extents {
@@ -39,7 +44,11 @@ struct chunk_extents {
         state(args.keys * values),
         turned_state(args.values * keys),
         group(args.heads / args.kv_heads),
-        segments((args.tokens + segment_tokens - 1) / segment_tokens) {}
+        kept_states(wants_decays(args) ? (args.tokens + segment_tokens - 1) / segment_tokens : 1) {
+    const double rows = static_cast<double>(args.tokens * args.sequences) *
+                        static_cast<double>(args.heads * 2 * (args.keys + args.values));
+    streams = rows > most_cached_floats;
+  }
 
   /// Of the rows of a chunk.
   std::int64_t row_floats() const noexcept {
@@ -50,11 +59,13 @@ struct chunk_extents {
     return segment * (turned_state + row_floats() + chunk_tokens * (keys + values)) +
            group * (state + turned_state) + chunk_tokens * (keys + std::int64_t{shape::width});
   }
-  std::int64_t kept_floats() const noexcept { return segments * group * turned_state; }
+  std::int64_t kept_floats() const noexcept { return kept_states * group * turned_state; }
   /// From the floats of a thread to those of the next.
   std::int64_t stride() const noexcept { return rounded_up(floats() + kept_floats(), 16); }
 
-  std::int64_t keys, values, state, turned_state, group, segments;
+  static constexpr double most_cached_floats = 1 << 20;  ///< of gradients that caches may hold
+  std::int64_t keys, values, state, turned_state, group, kept_states;
+  bool streams = false;  ///< gradients go past the caches
 };
 
 /// Rows of a chunk: of its tokens [chunk][keys] or [values], turned round [channels][chunk].
@@ -102,8 +113,10 @@ struct chunk_scratch {
     }
   }
 
+  /// Of all segments the same memory, if states are not kept.
   float* kept(std::int64_t segment, std::int64_t member) const {
-    return kept_ + (segment * size.group + member) * size.turned_state;
+    const std::int64_t place = size.kept_states > 1 ? segment : 0;
+    return kept_ + (place * size.group + member) * size.turned_state;
   }
   float* state(std::int64_t chunk) const { return states_ + chunk * size.turned_state; }
   float* gradient(std::int64_t member) const { return gradients_ + member * size.state; }

@@ -184,15 +184,12 @@ void read_state(const float_rows<const float>& readers, const float* state, cons
 }
 
 /// after[row] = decay before[row] + sum over tokens t of keys[row][t] values[t]; `keys` are
-/// [rows][chunk], `decay` is of each row or each column. `before` may be `after`. `beside` is
-/// called in front of each register tile, a few times at least: see prim::nothing_beside.
-template <class Isa, tile_decay Decay, class Beside = prim::nothing_beside>
+/// [rows][chunk], `decay` is of each row or each column. `before` may be `after`.
+template <class Isa, tile_decay Decay>
 void update_state(const float* before, float* after, const tile_shape& shape, const float* decay,
-                  const float* keys, const float_rows<const float>& values,
-                  const Beside& beside = {}) {
+                  const float* keys, const float_rows<const float>& values) {
   products::for_each_tile<Isa>(
       shape.rows, shape.columns, [&]<int Rows, int Registers>(int row, std::int64_t column) {
-        beside();
         const std::int64_t at = row * shape.columns + column;
         products::update_tile<Isa, Rows, Registers, Decay>(
             before + at, after + at, shape.columns, decay + row, decay + column,
