@@ -244,26 +244,30 @@ void launch_backward(const chunked_scan_kernel_args& args, float* memory, int th
                      int most_threads) {
   using isa_type = typename traits<Kernel>::isa_type;
   const backward_extents<Kernel> size(args);
-  const chunk_extents<Kernel> of_chunks(args);
+  const chunk_extents<Kernel> of_chunks(args, most_threads);
   const std::int64_t stride = std::max(size.stride(), of_chunks.stride());
   auto* const d_u = reinterpret_cast<double*>(memory + most_threads * stride);
+  const std::int64_t together = of_chunks.together;
+  const std::int64_t parts = (args.kv_heads + together - 1) / together;
   prim::parallel_items<isa_type>(
-      args.sequences * args.kv_heads, threads, [&](std::int64_t item, int thread) {
-        const sequence one = sequence_of<isa_type>(args, item / args.kv_heads);
-        const std::int64_t kv_head = item % args.kv_heads;
+      args.sequences * parts, threads, [&](std::int64_t item, int thread) {
+        const std::int64_t number = item / parts, first = item % parts * together;
+        const sequence one = sequence_of<isa_type>(args, number);
         float* const own = memory + thread * stride;
         if constexpr (goes_back_by_chunks<Decay, Read>(chunk_tokens)) {
           if (goes_back_by_chunks<Decay, Read>(one.length)) {
             const chunk_scratch<Kernel> scratch(of_chunks, own);
-            chunk_backward_item<Kernel, Decay != chunked_scan_decay::none>(args, scratch, one,
-                                                                           kv_head)
-                .run();
-            return;
+            constexpr bool decays = Decay != chunked_scan_decay::none;
+            return chunk_backward_item<Kernel, decays>(args, scratch, one, first).run();
           }
         }
         const backward_scratch<Kernel> scratch(size, own);
-        backward_item<Kernel, Decay, Read>(args, scratch, one, kv_head, d_u + item * size.keys)
-            .run();
+        const std::int64_t end = std::min(first + together, args.kv_heads);
+        for (std::int64_t kv_head = first; kv_head < end; ++kv_head) {
+          backward_item<Kernel, Decay, Read>(args, scratch, one, kv_head,
+                                             d_u + (number * args.kv_heads + kv_head) * size.keys)
+              .run();
+        }
       });
   if constexpr (Read == state_read::before) sum_bonus_gradients<Kernel>(args, d_u, size.keys);
   clear_unused<Kernel>(args, args.d_q, args.heads, args.keys);

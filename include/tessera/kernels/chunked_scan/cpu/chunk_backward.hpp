@@ -1,9 +1,11 @@
 // Gradients by chunks of tokens, as products of their rows with states. A work item is a sequence
-// and a head of k and v with the heads that read it. Three scans, of states [V][K] forward and of
+// and some heads of k and v with the heads that read them. Three scans, of states [V][K] forward and of
 // their gradients both ways round:
 //
-//   for each segment { for each chunk { what the state has for d_out: d_q; state } }
-//   for each segment, from the last { for each head of the group {
+//   for each segment { for each head { for each chunk {
+//     what the state has for d_out: d_q; state
+//   } } }
+//   for each segment, from the last { for each head {
 //     for each chunk { rows; weights of its pairs of tokens }
 //     for each chunk, from the last { what the gradient has for k and v: d_v, d_k; gradient }
 //     for each chunk { pairs of tokens: d_k }
@@ -47,38 +49,44 @@ class chunk_backward_item {
 
  public:
   chunk_backward_item(const chunked_scan_kernel_args& args, const scratch& memory,
-                      const sequence& one, std::int64_t kv_head)
+                      const sequence& one, std::int64_t first_kv_head)
       : args_(args),
         memory_(memory),
         size_(memory.size),
         one_(one),
-        kv_head_(kv_head),
+        first_head_(first_kv_head * size_.group),
+        heads_(std::min(args.heads - first_head_, size_.heads)),
         segments_((one.length + extents::segment_tokens - 1) / extents::segment_tokens),
         wants_decays_(wants_decays(args)),
         streams_(size_.streams) {}
 
   void run() const {
-    for (std::int64_t member = 0; member < size_.group; ++member) {
+    for_each_head([&](std::int64_t member) {
       load_turned(args_.initial_state, member, memory_.kept(0, member));
-      for (std::int64_t segment = 0; segment < segments_; ++segment) go_forward(segment, member);
       load_gradient(member);
       load_turned(args_.d_final_state, member, memory_.turned_gradient(member));
+    });
+    for (std::int64_t segment = 0; segment < segments_; ++segment) {
+      for_each_head([&](std::int64_t member) { go_forward(segment, member); });
     }
     for (std::int64_t segment = segments_ - 1; segment >= 0; --segment) {
-      std::fill_n(memory_.d_k, extents::segment_tokens * size_.keys, 0.0f);
-      std::fill_n(memory_.d_v, extents::segment_tokens * size_.values, 0.0f);
-      for (std::int64_t member = 0; member < size_.group; ++member) give_back(segment, member);
-      const std::int64_t begin = segment * extents::segment_tokens;
-      const std::int64_t count = std::min(one_.length - begin, extents::segment_tokens);
-      store_rows(args_.d_k, begin, count, kv_head_, args_.keys, memory_.d_k, size_.keys);
-      store_rows(args_.d_v, begin, count, kv_head_, args_.values, memory_.d_v, size_.values);
+      for_each_head([&](std::int64_t member) {
+        if (member % size_.group == 0) begin_group();
+        give_back(segment, member);
+        if ((member + 1) % size_.group == 0) store_group(segment, kv_head_of(member));
+      });
     }
-    for (std::int64_t member = 0; member < size_.group; ++member) store_gradient(member);
+    for_each_head([&](std::int64_t member) { store_gradient(member); });
     prim::stream<isa_type>::fence();
   }
 
  private:
-  std::int64_t head_of(std::int64_t member) const { return kv_head_ * size_.group + member; }
+  template <class Body>
+  void for_each_head(const Body& body) const {
+    for (std::int64_t member = 0; member < heads_; ++member) body(member);
+  }
+  std::int64_t head_of(std::int64_t member) const { return first_head_ + member; }
+  std::int64_t kv_head_of(std::int64_t member) const { return head_of(member) / size_.group; }
   std::int64_t first_of(std::int64_t segment, std::int64_t chunk) const {
     return segment * extents::segment_tokens + chunk * chunk_tokens;
   }
@@ -96,6 +104,18 @@ class chunk_backward_item {
     for (std::int64_t first = 0; first < columns; first += extents::tile_columns) {
       body(first, std::min(columns - first, extents::tile_columns));
     }
+  }
+
+  /// Sums over the heads that read a head of k and v.
+  void begin_group() const {
+    std::fill_n(memory_.d_k, extents::segment_tokens * size_.keys, 0.0f);
+    std::fill_n(memory_.d_v, extents::segment_tokens * size_.values, 0.0f);
+  }
+  void store_group(std::int64_t segment, std::int64_t kv_head) const {
+    const std::int64_t begin = first_of(segment, 0);
+    const std::int64_t count = std::min(one_.length - begin, extents::segment_tokens);
+    store_rows(args_.d_k, begin, count, kv_head, args_.keys, memory_.d_k, size_.keys);
+    store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
   }
 
   /// A state of the tensor as [V][keys]; zeros where there is none.
@@ -164,8 +184,8 @@ class chunk_backward_item {
 
   /// What a chunk adds to a state: rows of k, v and decays.
   void load_updates(std::int64_t first, std::int64_t member, const chunk_rows& rows) const {
-    load_rows(args_.k, first, kv_head_, args_.keys, 1.0f, size_.keys, rows.k);
-    load_rows(args_.v, first, kv_head_, args_.values, 1.0f, size_.values, rows.v);
+    load_rows(args_.k, first, kv_head_of(member), args_.keys, 1.0f, size_.keys, rows.k);
+    load_rows(args_.v, first, kv_head_of(member), args_.values, 1.0f, size_.values, rows.v);
     turn(rows.v, size_.values, rows.turned_v);
     if constexpr (Decays) {
       load_rows(first, size_.keys, 1.0f, rows.decay, [&](std::int64_t step, float* row) {
@@ -381,7 +401,7 @@ class chunk_backward_item {
   const scratch& memory_;
   const extents& size_;
   const sequence& one_;
-  std::int64_t kv_head_, segments_;
+  std::int64_t first_head_, heads_, segments_;
   bool wants_decays_, streams_;
 };
 
