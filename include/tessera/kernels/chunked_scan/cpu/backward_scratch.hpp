@@ -54,7 +54,8 @@ struct backward_extents {
     const double of_bonus =
         8.0 * static_cast<double>(args.sequences) * static_cast<double>(args.heads * keys);
     if (of_threads + of_bonus > 0x1p60) return std::size_t{1} << 60;
-    const std::int64_t of_thread = std::max(stride(), chunk_extents<Kernel>(args, threads).stride());
+    const std::int64_t of_thread =
+        std::max(stride(), chunk_extents<Kernel>(args, threads).stride());
     return static_cast<std::size_t>(of_thread) * sizeof(float) * static_cast<std::size_t>(threads) +
            static_cast<std::size_t>(bonus_doubles(args)) * sizeof(double);
   }

@@ -1,6 +1,6 @@
 // Gradients by chunks of tokens, as products of their rows with states. A work item is a sequence
-// and some heads of k and v with the heads that read them. Three scans, of states [V][K] forward and of
-// their gradients both ways round:
+// and some heads of k and v with the heads that read them. Three scans, of states [V][K] forward
+// and of their gradients both ways round:
 //
 //   for each segment { for each head { for each chunk {
 //     what the state has for d_out: d_q; state
@@ -21,6 +21,7 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_gradients.hpp>
+#include <tessera/kernels/chunked_scan/cpu/chunk_states.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
@@ -61,10 +62,12 @@ class chunk_backward_item {
         streams_(size_.streams) {}
 
   void run() const {
+    const chunk_states<Kernel> states(args_, size_, one_);
     for_each_head([&](std::int64_t member) {
-      load_turned(args_.initial_state, member, memory_.kept(0, member));
-      load_gradient(member);
-      load_turned(args_.d_final_state, member, memory_.turned_gradient(member));
+      const std::int64_t head = head_of(member);
+      states.load_turned(args_.initial_state, head, memory_.kept(0, member));
+      states.load(args_.d_final_state, head, memory_.gradient(member));
+      states.load_turned(args_.d_final_state, head, memory_.turned_gradient(member));
     });
     for (std::int64_t segment = 0; segment < segments_; ++segment) {
       for_each_head([&](std::int64_t member) { go_forward(segment, member); });
@@ -76,7 +79,9 @@ class chunk_backward_item {
         if ((member + 1) % size_.group == 0) store_group(segment, kv_head_of(member));
       });
     }
-    for_each_head([&](std::int64_t member) { store_gradient(member); });
+    for_each_head([&](std::int64_t member) {
+      states.store(memory_.gradient(member), head_of(member), args_.d_initial_state);
+    });
     prim::stream<isa_type>::fence();
   }
 
@@ -98,14 +103,6 @@ class chunk_backward_item {
     return std::min<std::int64_t>(one_.length - first, chunk_tokens);
   }
 
-  /// Calls body(first column, its columns) for each tile.
-  template <class Body>
-  static void for_each_tile(std::int64_t columns, const Body& body) {
-    for (std::int64_t first = 0; first < columns; first += extents::tile_columns) {
-      body(first, std::min(columns - first, extents::tile_columns));
-    }
-  }
-
   /// Sums over the heads that read a head of k and v.
   void begin_group() const {
     std::fill_n(memory_.d_k, extents::segment_tokens * size_.keys, 0.0f);
@@ -116,55 +113,6 @@ class chunk_backward_item {
     const std::int64_t count = std::min(one_.length - begin, extents::segment_tokens);
     store_rows(args_.d_k, begin, count, kv_head, args_.keys, memory_.d_k, size_.keys);
     store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
-  }
-
-  /// A state of the tensor as [V][keys]; zeros where there is none.
-  void load_turned(const chunked_scan_states& from, std::int64_t member, float* to) const {
-    std::fill_n(to, size_.turned_state, 0.0f);
-    if (from.data == nullptr) return;
-    const float* const state = from.data + one_.number * from.sequence +
-                               head_of(member) * from.head;
-    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
-      float* const tile = to + first * args_.values;
-      const std::int64_t end = std::min(args_.keys - first, columns);
-      for (std::int64_t key = 0; key < end; ++key) {
-        const float* const row = state + (first + key) * from.key;
-        for (std::int64_t value = 0; value < args_.values; ++value) {
-          tile[value * columns + key] = row[value];
-        }
-      }
-    });
-  }
-  /// The gradient of the last state as [K][values].
-  void load_gradient(std::int64_t member) const {
-    const chunked_scan_states& from = args_.d_final_state;
-    float* const to = memory_.gradient(member);
-    std::fill_n(to, size_.state, 0.0f);
-    if (from.data == nullptr) return;
-    for_each_gradient_row(from, member, to, [](float* state, float* row, std::int64_t count) {
-      std::copy_n(state, count, row);
-    });
-  }
-  void store_gradient(std::int64_t member) const {
-    const chunked_scan_states& to = args_.d_initial_state;
-    if (to.data == nullptr) return;
-    for_each_gradient_row(to, member, memory_.gradient(member),
-                          [](float* state, const float* row, std::int64_t count) {
-                            std::copy_n(row, count, state);
-                          });
-  }
-  /// Calls body(row of the tensor, row of the tile, values that the tensor has).
-  template <class Body>
-  void for_each_gradient_row(const chunked_scan_states& states, std::int64_t member,
-                             float* gradient, const Body& body) const {
-    float* const state =
-        states.data + one_.number * states.sequence + head_of(member) * states.head;
-    for_each_tile(size_.values, [&](std::int64_t first, std::int64_t columns) {
-      for (std::int64_t key = 0; key < args_.keys; ++key) {
-        body(state + key * states.key + first, gradient + first * args_.keys + key * columns,
-             std::min(args_.values - first, columns));
-      }
-    });
   }
 
   /// Rows of the tokens of a chunk; of those that are not there, `missing`.
@@ -224,7 +172,7 @@ class chunk_backward_item {
       }
       return;
     }
-    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+    for_each_column_tile<Kernel>(size_.keys, [&](std::int64_t first, std::int64_t columns) {
       const std::int64_t tile = first * args_.values;
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         take(chunk, first, columns, (chunk == 0 ? before : after) + tile, after + tile);
@@ -286,7 +234,7 @@ class chunk_backward_item {
   /// says where they lie.
   template <class StateBefore>
   void read_states(std::int64_t chunks, const StateBefore& state_before) const {
-    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+    for_each_column_tile<Kernel>(size_.keys, [&](std::int64_t first, std::int64_t columns) {
       const std::int64_t tile = first * args_.values;
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
         read_tile(chunk, first, columns, state_before(chunk) + tile);
@@ -295,7 +243,7 @@ class chunk_backward_item {
     });
   }
   void read_state(std::int64_t chunk, const float* before) const {
-    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+    for_each_column_tile<Kernel>(size_.keys, [&](std::int64_t first, std::int64_t columns) {
       read_tile(chunk, first, columns, before + first * args_.values);
     });
   }
@@ -310,7 +258,7 @@ class chunk_backward_item {
   /// What the gradient has for k, and the tokens behind a value.
   void read_gradients(std::int64_t member, std::int64_t chunks) const {
     constexpr std::int64_t last = chunk_tokens - 1;
-    for_each_tile(size_.values, [&](std::int64_t first, std::int64_t columns) {
+    for_each_column_tile<Kernel>(size_.values, [&](std::int64_t first, std::int64_t columns) {
       float* const tile = memory_.gradient(member) + first * args_.keys;
       for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
         const chunk_rows& rows = memory_.rows[chunk];
@@ -329,16 +277,15 @@ class chunk_backward_item {
 
   /// What it has for v, and for the state in front of each chunk.
   void read_turned_gradients(std::int64_t segment, std::int64_t member, std::int64_t chunks) const {
-    for_each_tile(size_.keys, [&](std::int64_t first, std::int64_t columns) {
+    for_each_column_tile<Kernel>(size_.keys, [&](std::int64_t first, std::int64_t columns) {
       const std::int64_t at = first * args_.values;
       float* const tile = memory_.turned_gradient(member) + at;
       const recurrence::tile_shape of_tile{args_.values, columns};
       for (std::int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
         const chunk_rows& rows = memory_.rows[chunk];
         if (wants_decays_) {
-          recurrence::multiply_tiles<isa_type>(state(segment, chunk, member) + at, tile,
-                                               of_tile, rows.whole_decay + first,
-                                               rows.crossing + first);
+          recurrence::multiply_tiles<isa_type>(state(segment, chunk, member) + at, tile, of_tile,
+                                               rows.whole_decay + first, rows.crossing + first);
         }
         recurrence::read_state<isa_type, false, false>({rows.v, size_.values}, tile, of_tile, {},
                                                        {}, {rows.d_k + first, size_.keys});

@@ -85,14 +85,14 @@ struct chunk_extents {
 
 /// Rows of a chunk: of its tokens [chunk][keys] or [values], turned round [channels][chunk].
 struct chunk_rows {
-  float *q, *k, *decay;          ///< decay: factors
-  float *found_q, *left_k;       ///< as of the state in front of the chunk and behind it
-  float *turned_q;               ///< found_q
+  float *q, *k, *decay;     ///< decay: factors
+  float *found_q, *left_k;  ///< as of the state in front of the chunk and behind it
+  float* turned_q;          ///< found_q
   float *d_q, *d_k;
   float *v, *d_out, *turned_v, *turned_d_out;
-  float *weights, *d_weights;    ///< [chunk][chunk]: of pairs of tokens
-  float *whole_decay;            ///< [keys]: of all tokens
-  float *crossing;               ///< [keys]: what the state in front has to do with what follows
+  float *weights, *d_weights;  ///< [chunk][chunk]: of pairs of tokens
+  float* whole_decay;          ///< [keys]: of all tokens
+  float* crossing;             ///< [keys]: what the state in front has to do with what follows
 };
 
 /// The parts of a thread.
@@ -114,8 +114,8 @@ struct chunk_scratch {
     take(of_keys, chunk_tokens * size.keys);
     take(of_pairs, chunk_tokens * std::int64_t{traits<Kernel>::width});
     for (chunk_rows& of : rows) {
-      for (float** const part : {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q,
-                                 &of.d_q, &of.d_k}) {
+      for (float** const part :
+           {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q, &of.d_q, &of.d_k}) {
         take(*part, chunk_tokens * size.keys);
       }
       for (float** const part : {&of.v, &of.d_out, &of.turned_v, &of.turned_d_out}) {

@@ -1,8 +1,9 @@
 // What the tokens of a chunk owe each other on the way back. With D_{m..n} the product of the
 // decays of tokens m + 1 .. n, d_n the gradient of what n read, and everything of one channel:
 //
-//   d_q_n = (what the state in front has for d_n) D_{0..n} + sum of m <= n: (d_n . v_m) D_{m..n} k_m
-//   d_k_m = (what the gradient behind has for v_m) D_{m..N} + sum of n >= m: (d_n . v_m) D_{m..n} q_n
+//   d_q_n = (what the state in front has for d_n) D_{0..n} + sum of m <= n: (d_n . v_m) D_{m..n}
+//   k_m d_k_m = (what the gradient behind has for v_m) D_{m..N} + sum of n >= m: (d_n . v_m)
+//   D_{m..n} q_n
 //
 // and the gradient of the log decay of token t is all that crosses it: from the state in front to
 // tokens n >= t and to what follows the chunk, and from tokens m < t to tokens n >= t and to what

@@ -1,6 +1,6 @@
 // Tokens to outputs and final states. A work item is some heads of a sequence, or some blocks of
-// value channels of one: the tile of the state that a block has stays in the first-level cache while
-// a run of tokens passes, a few at a time, and the tiles of all in the second-level cache.
+// value channels of one: the tile of the state that a block has stays in the first-level cache
+// while a run of tokens passes, a few at a time, and the tiles of all in the second-level cache.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,8 @@ std::int64_t heads_together(const chunked_scan_kernel_args& args, std::int64_t b
   if (blocks < block_count) return 1;
   const std::int64_t state = rounded_up(args.keys, shape::width) * block_count * shape::block;
   const std::int64_t items = args.sequences * args.heads / threads;
-  return std::clamp<std::int64_t>(std::min(most / std::max<std::int64_t>(state, 1), items), 1, std::max<std::int64_t>(args.heads, 1));
+  return std::clamp<std::int64_t>(std::min(most / std::max<std::int64_t>(state, 1), items), 1,
+                                  std::max<std::int64_t>(args.heads, 1));
 }
 
 /// Memory of a thread: tiles of states, and the rows of a run of tokens.
@@ -98,9 +99,7 @@ class forward_launch {
         heads_(heads_together<Kernel>(args, together_, threads)) {}
 
   /// Floats of a thread.
-  std::int64_t floats() const {
-    return rounded_up(scratch::floats(args_, together_ * heads_), 16);
-  }
+  std::int64_t floats() const { return rounded_up(scratch::floats(args_, together_ * heads_), 16); }
 
   void run(int threads) const {
     const std::int64_t head_parts = (args_.heads + heads_ - 1) / heads_;

@@ -129,7 +129,8 @@ namespace products {
 
 template <class Isa, int Rows, int Registers, tile_decay Decay>
 void update_tile(const float* before, float* after, std::int64_t pitch, const float* row_decay,
-                 const float* column_decay, const float* keys, const float_rows<const float>& values) {
+                 const float* column_decay, const float* keys,
+                 const float_rows<const float>& values) {
   using vec = prim::simd<Isa>;
   typename vec::reg sum[Rows][Registers], value[Registers];
   if constexpr (Decay == tile_decay::columns) {

@@ -86,8 +86,8 @@ void relate_groups(const float* q, const float* k, std::int64_t padded, float* w
   }
 }
 
-/// Behind a group: keys so far decay through it; queries of it, if they are wanted, are those of the
-/// chunk's beginning.
+/// Behind a group: keys so far decay through it; queries of it, if they are wanted, are those of
+/// the chunk's beginning.
 template <class Isa, bool HasQueries>
 void pass_group(const chunk_pair_rows& rows, int first) {
   using vec = prim::simd<Isa>;
