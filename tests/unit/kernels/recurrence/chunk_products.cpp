@@ -68,7 +68,8 @@ TEST(chunk_products, read_a_state_and_the_values_of_earlier_tokens) {
             }
             const float got = at(out, t * columns + c);
             ASSERT_EQ(std::isnan(got), std::isnan(sum)) << t << ", " << c;
-            if (!std::isnan(sum)) ASSERT_NEAR(got, sum, 1e-4) << t << ", " << c;
+            if (std::isnan(sum)) continue;
+            ASSERT_NEAR(got, sum, 1e-4) << t << ", " << c;
           }
         }
       }
