@@ -148,7 +148,7 @@ TEST(chunk_products, relate_tokens_through_decays_that_vanish) {
   leave_keys<native_isa>({.k = k.data(),
                           .decay = decay.data(),
                           .left_k = left_alone.data(),
-                          .whole_decay = whole_alone.data(),
+                          .passed_decay = whole_alone.data(),
                           .padded = padded});
   EXPECT_EQ(left_k, left_alone);
   EXPECT_EQ(whole, whole_alone);

@@ -135,18 +135,47 @@ class chunk_backward_item {
     load_rows(args_.k, first, kv_head_of(member), args_.keys, 1.0f, size_.keys, rows.k);
     load_rows(args_.v, first, kv_head_of(member), args_.values, 1.0f, size_.values, rows.v);
     turn(rows.v, size_.values, rows.turned_v);
-    if constexpr (Decays) {
-      load_rows(first, size_.keys, 1.0f, rows.decay, [&](std::int64_t step, float* row) {
-        load_key_decays<Kernel>(args_, one_, step, head_of(member), size_.keys, row);
-      });
+    if constexpr (Decays) load_decays(first, member, rows);
+  }
+
+  /// Factors of each token, and those of all: their logarithms are added up and rounded once, for a
+  /// product of factors near 1 is always rounded the same way, chunk after chunk.
+  void load_decays(std::int64_t first, std::int64_t member, const chunk_rows& rows) const {
+    using vec = typename shape::vec;
+    const bool has_channels = args_.gk.data != nullptr;
+    const std::int64_t head = head_of(member);
+    float of_head = 0.0f;
+    std::fill_n(rows.whole_decay, size_.keys, 0.0f);
+    load_rows(first, size_.keys, 1.0f, rows.decay, [&](std::int64_t step, float* row) {
+      const float added = log_decay_of_head<Kernel>(args_, one_, step, head);
+      if (!has_channels) {
+        of_head += added;
+        std::fill_n(row, size_.keys, factor_of(added));
+        return;
+      }
+      load_log_key_decays<Kernel>(args_, one_, step, head, size_.keys, row);
+      for (std::int64_t c = 0; c < size_.keys; c += shape::width) {
+        const auto x = vec::add(vec::load(row + c), vec::broadcast(added));
+        vec::store(rows.whole_decay + c, vec::add(vec::load(rows.whole_decay + c), x));
+        vec::store(row + c, decay_factor<isa_type>(x));
+      }
+    });
+    if (has_channels) {
+      transform<Kernel>(size_.keys, rows.whole_decay, decay_factor<isa_type>);
+    } else {
+      std::fill_n(rows.whole_decay, size_.keys, factor_of(of_head));
     }
+  }
+  static float factor_of(float log_decay) {
+    using vec = typename shape::vec;
+    return vec::first(decay_factor<isa_type>(vec::broadcast(log_decay)));
   }
   static void turn(const float* rows, std::int64_t padded, float* to) {
     prim::transpose_rows<isa_type>({rows, padded}, chunk_tokens, static_cast<int>(padded),
                                    {to, chunk_tokens});
   }
   recurrence::chunk_pair_rows pair_rows(const chunk_rows& rows) const {
-    return {rows.q, rows.k, rows.decay, rows.found_q, rows.left_k, rows.whole_decay, size_.keys};
+    return {rows.q, rows.k, rows.decay, rows.found_q, rows.left_k, rows.passed_decay, size_.keys};
   }
   /// Queries as of the state in front of the chunk, keys as of that behind it.
   static const float* found_q(const chunk_rows& rows) { return Decays ? rows.found_q : rows.q; }

@@ -67,7 +67,7 @@ struct chunk_extents {
   }
   /// Of the rows of a chunk.
   std::int64_t row_floats() const noexcept {
-    return chunk_tokens * (8 * keys + 4 * values + 2 * chunk_tokens) + 2 * keys;
+    return chunk_tokens * (8 * keys + 4 * values + 2 * chunk_tokens) + 3 * keys;
   }
   /// Of a thread, without kept states.
   std::int64_t floats() const noexcept {
@@ -90,9 +90,9 @@ struct chunk_rows {
   float* turned_q;          ///< found_q
   float *d_q, *d_k;
   float *v, *d_out, *turned_v, *turned_d_out;
-  float *weights, *d_weights;  ///< [chunk][chunk]: of pairs of tokens
-  float* whole_decay;          ///< [keys]: of all tokens
-  float* crossing;             ///< [keys]: what the state in front has to do with what follows
+  float *weights, *d_weights;         ///< [chunk][chunk]: of pairs of tokens
+  float *whole_decay, *passed_decay;  ///< [keys]: of all tokens; scratch
+  float* crossing;  ///< [keys]: what the state in front has to do with what follows
 };
 
 /// The parts of a thread.
@@ -124,7 +124,8 @@ struct chunk_scratch {
       for (float** const part : {&of.weights, &of.d_weights}) {
         take(*part, std::int64_t{chunk_tokens} * chunk_tokens);
       }
-      for (float** const part : {&of.whole_decay, &of.crossing}) take(*part, size.keys);
+      for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing})
+        take(*part, size.keys);
     }
   }
 

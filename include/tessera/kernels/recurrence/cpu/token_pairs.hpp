@@ -17,10 +17,10 @@ namespace tessera::kernels::recurrence {
 /// Rows [chunk][padded] of floats of a chunk's tokens, whole registers, zeros behind the channels.
 struct chunk_pair_rows {
   const float *q = nullptr, *k = nullptr;
-  const float* decay = nullptr;  ///< 1 of tokens that are not there
-  float* found_q = nullptr;      ///< becomes q as of the state in front of the chunk
-  float* left_k = nullptr;       ///< becomes k as of the state behind it
-  float* whole_decay = nullptr;  ///< [padded] becomes the product of all decays
+  const float* decay = nullptr;   ///< 1 of tokens that are not there
+  float* found_q = nullptr;       ///< becomes q as of the state in front of the chunk
+  float* left_k = nullptr;        ///< becomes k as of the state behind it
+  float* passed_decay = nullptr;  ///< [padded] becomes the product of all decays, rounded at each
   std::int64_t padded = 0;
 
   const float* at(const float* rows, int token, std::int64_t c) const {
@@ -101,26 +101,26 @@ void pass_group(const chunk_pair_rows& rows, int first) {
       decay = vec::mul(decay, vec::load(rows.at(rows.decay, first + m, c)));
     }
     if (first == 0) {
-      vec::store(rows.whole_decay + c, decay);
+      vec::store(rows.passed_decay + c, decay);
       continue;
     }
     for (int m = 0; m < first; ++m) {
       float* const key = rows.at(rows.left_k, m, c);
       vec::store(key, vec::mul(vec::load(key), decay));
     }
-    const auto before = vec::load(rows.whole_decay + c);
+    const auto before = vec::load(rows.passed_decay + c);
     for (int n = first; HasQueries && n < first + group; ++n) {
       float* const query = rows.at(rows.found_q, n, c);
       vec::store(query, vec::mul(vec::load(query), before));
     }
-    vec::store(rows.whole_decay + c, vec::mul(before, decay));
+    vec::store(rows.passed_decay + c, vec::mul(before, decay));
   }
 }
 
 }  // namespace pairs
 
 /// weights[n][m], m <= n, [chunk][chunk], become those of the tokens of a chunk; others are not
-/// written. Without decays `found_q`, `left_k` and `whole_decay` are not either.
+/// written. Without decays `found_q`, `left_k` and `passed_decay` are not either.
 template <class Isa, bool Decays>
 void relate_chunk(const chunk_pair_rows& rows, float* weights) {
   for (int first = 0; first < chunk_tokens; first += pairs::group) {
@@ -137,7 +137,7 @@ void relate_chunk(const chunk_pair_rows& rows, float* weights) {
   }
 }
 
-/// `left_k` and `whole_decay` alone.
+/// `left_k` and `passed_decay` alone.
 template <class Isa>
 void leave_keys(const chunk_pair_rows& rows) {
   for (int first = 0; first < chunk_tokens; first += pairs::group) {
