@@ -14,6 +14,7 @@
 #include <tessera/kernels/chunked_scan/cpu/backward_scratch.hpp>
 #include <tessera/kernels/chunked_scan/cpu/backward_step.hpp>
 #include <tessera/kernels/chunked_scan/cpu/bonus.hpp>
+#include <tessera/kernels/chunked_scan/cpu/chunk_backward.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
 #include <tessera/kernels/chunked_scan/cpu/states.hpp>
 #include <tessera/kernels/chunked_scan/cpu/step.hpp>
@@ -34,12 +35,12 @@ class backward_item {
   static constexpr bool value_decays = Decay == chunked_scan_decay::keys_and_values;
 
  public:
-  backward_item(const chunked_scan_kernel_args& args, const scratch& memory, std::int64_t index,
+  backward_item(const chunked_scan_kernel_args& args, const scratch& memory, const sequence& one,
                 std::int64_t kv_head, double* d_u)
       : args_(args),
         memory_(memory),
         size_(memory.size),
-        one_(sequence_of<isa_type>(args, index)),
+        one_(one),
         kv_head_(kv_head),
         chunks_((one_.length + chunk_tokens - 1) / chunk_tokens),
         d_u_(d_u) {}
@@ -233,7 +234,7 @@ class backward_item {
   const chunked_scan_kernel_args& args_;
   const scratch& memory_;
   const backward_extents<Kernel>& size_;
-  sequence one_;
+  const sequence& one_;
   std::int64_t kv_head_, chunks_;
   double* d_u_;
 };
@@ -243,13 +244,30 @@ void launch_backward(const chunked_scan_kernel_args& args, float* memory, int th
                      int most_threads) {
   using isa_type = typename traits<Kernel>::isa_type;
   const backward_extents<Kernel> size(args);
-  auto* const d_u = reinterpret_cast<double*>(memory + most_threads * size.stride());
+  const chunk_extents<Kernel> of_chunks(args, most_threads);
+  const std::int64_t stride = std::max(size.stride(), of_chunks.stride());
+  auto* const d_u = reinterpret_cast<double*>(memory + most_threads * stride);
+  const std::int64_t together = of_chunks.together;
+  const std::int64_t parts = (args.kv_heads + together - 1) / together;
   prim::parallel_items<isa_type>(
-      args.sequences * args.kv_heads, threads, [&](std::int64_t item, int thread) {
-        const backward_scratch<Kernel> scratch(size, memory + thread * size.stride());
-        backward_item<Kernel, Decay, Read>(args, scratch, item / args.kv_heads,
-                                           item % args.kv_heads, d_u + item * size.keys)
-            .run();
+      args.sequences * parts, threads, [&](std::int64_t item, int thread) {
+        const std::int64_t number = item / parts, first = item % parts * together;
+        const sequence one = sequence_of<isa_type>(args, number);
+        float* const own = memory + thread * stride;
+        if constexpr (goes_back_by_chunks<Decay, Read>(chunk_tokens)) {
+          if (goes_back_by_chunks<Decay, Read>(one.length)) {
+            const chunk_scratch<Kernel> scratch(of_chunks, own);
+            constexpr bool decays = Decay != chunked_scan_decay::none;
+            return chunk_backward_item<Kernel, decays>(args, scratch, one, first).run();
+          }
+        }
+        const backward_scratch<Kernel> scratch(size, own);
+        const std::int64_t end = std::min(first + together, args.kv_heads);
+        for (std::int64_t kv_head = first; kv_head < end; ++kv_head) {
+          backward_item<Kernel, Decay, Read>(args, scratch, one, kv_head,
+                                             d_u + (number * args.kv_heads + kv_head) * size.keys)
+              .run();
+        }
       });
   if constexpr (Read == state_read::before) sum_bonus_gradients<Kernel>(args, d_u, size.keys);
   clear_unused<Kernel>(args, args.d_q, args.heads, args.keys);

@@ -13,12 +13,14 @@
 // width, values of the block; a tile is all keys by a block of values.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
@@ -52,7 +54,9 @@ struct backward_extents {
     const double of_bonus =
         8.0 * static_cast<double>(args.sequences) * static_cast<double>(args.heads * keys);
     if (of_threads + of_bonus > 0x1p60) return std::size_t{1} << 60;
-    return static_cast<std::size_t>(stride()) * sizeof(float) * static_cast<std::size_t>(threads) +
+    const std::int64_t of_thread =
+        std::max(stride(), chunk_extents<Kernel>(args, threads).stride());
+    return static_cast<std::size_t>(of_thread) * sizeof(float) * static_cast<std::size_t>(threads) +
            static_cast<std::size_t>(bonus_doubles(args)) * sizeof(double);
   }
   /// From the floats of a thread to those of the next.

@@ -1,6 +1,6 @@
-// Tokens to outputs and final states. A work item is some blocks of value channels of a sequence
-// and head: the tile of the state that a block has stays in the first-level cache while a run of
-// tokens passes, a few at a time, and the tiles of all in the second-level cache.
+// Tokens to outputs and final states. A work item is some heads of a sequence, or some blocks of
+// value channels of one: the tile of the state that a block has stays in the first-level cache
+// while a run of tokens passes, a few at a time, and the tiles of all in the second-level cache.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,23 @@ std::int64_t blocks_together(const chunked_scan_kernel_args& args, int threads) 
                                   std::max<std::int64_t>(blocks, 1));
 }
 
-/// Memory of a thread: tiles of a state, and the rows of a run of tokens.
+/// Heads that a work item has whole: rows of neighbours lie in the same pages, whose addresses cost
+/// more to find than their numbers to read. Their tiles stay in the second-level cache, and every
+/// thread has an item.
+template <class Kernel>
+std::int64_t heads_together(const chunked_scan_kernel_args& args, std::int64_t blocks,
+                            int threads) noexcept {
+  using shape = traits<Kernel>;
+  constexpr std::int64_t most = 1 << 17;  // floats
+  const std::int64_t block_count = rounded_up(args.values, shape::block) / shape::block;
+  if (blocks < block_count) return 1;
+  const std::int64_t state = rounded_up(args.keys, shape::width) * block_count * shape::block;
+  const std::int64_t items = args.sequences * args.heads / threads;
+  return std::clamp<std::int64_t>(std::min(most / std::max<std::int64_t>(state, 1), items), 1,
+                                  std::max<std::int64_t>(args.heads, 1));
+}
+
+/// Memory of a thread: tiles of states, and the rows of a run of tokens.
 template <class Kernel>
 struct forward_scratch {
   using shape = traits<Kernel>;
@@ -42,6 +58,7 @@ struct forward_scratch {
         *value_decay = nullptr, *u = nullptr;
   std::int64_t padded_keys = 0;
 
+  /// `blocks` of all heads of an item.
   static std::int64_t floats(const chunked_scan_kernel_args& args, std::int64_t blocks) noexcept {
     const std::int64_t padded = rounded_up(args.keys, shape::width);
     return padded * (blocks * shape::block + 1) + run * (3 * padded + 2 * shape::block);
@@ -72,56 +89,81 @@ class forward_launch {
   static constexpr std::int64_t most_groups = scratch::run / group_tokens<Kernel>;
 
  public:
-  /// `together` blocks are an item: see `blocks_together`.
-  forward_launch(const chunked_scan_kernel_args& args, std::int64_t together, float* memory)
+  /// `threads` are those that memory was made for.
+  forward_launch(const chunked_scan_kernel_args& args, int threads, float* memory)
       : args_(args),
         memory_(memory),
         blocks_(rounded_up(args.values, shape::block) / shape::block),
-        together_(together),
-        parts_((blocks_ + together - 1) / together) {}
+        together_(blocks_together<Kernel>(args, threads)),
+        parts_((blocks_ + together_ - 1) / together_),
+        heads_(heads_together<Kernel>(args, together_, threads)) {}
+
+  /// Floats of a thread.
+  std::int64_t floats() const { return rounded_up(scratch::floats(args_, together_ * heads_), 16); }
 
   void run(int threads) const {
-    const std::int64_t floats = rounded_up(scratch::floats(args_, together_), 16);
+    const std::int64_t head_parts = (args_.heads + heads_ - 1) / heads_;
     prim::parallel_items<isa_type>(
-        args_.sequences * args_.heads * parts_, threads, [&](std::int64_t item, int thread) {
-          run_item(item, scratch(args_, together_, memory_ + thread * floats));
+        args_.sequences * head_parts * parts_, threads, [&](std::int64_t item, int thread) {
+          const scratch memory(args_, together_ * heads_, memory_ + thread * floats());
+          const std::int64_t first = item / parts_ % head_parts * heads_;
+          const sequence one = sequence_of<isa_type>(args_, item / parts_ / head_parts);
+          if (!one.has_states) return;
+          run_item(one, {first, std::min(args_.heads - first, heads_)}, item % parts_ * together_,
+                   memory);
         });
     clear_unused<Kernel>(args_, args_.out, args_.heads, args_.values);
   }
 
  private:
-  void run_item(std::int64_t item, const scratch& memory) const {
-    const std::int64_t first = item % parts_ * together_, head = item / parts_ % args_.heads;
-    const std::int64_t count = std::min(together_, blocks_ - first);
-    const sequence one = sequence_of<isa_type>(args_, item / parts_ / args_.heads);
-    if (!one.has_states) return;
-    const auto for_each_tile = [&](const auto& body) {
-      for (std::int64_t block = 0; block < count; ++block) {
-        const std::int64_t value = (first + block) * shape::block;
-        body(state_place{one.slot, head, value,
-                         std::min<std::int64_t>(args_.values - value, shape::block)},
-             memory.tiles + block * memory.tile_floats());
+  struct head_range {
+    std::int64_t first = 0, count = 0;
+  };
+
+  /// Calls body(place, tile) for each tile of a head; `first` is the first block of the item.
+  template <class Body>
+  void for_each_tile(const sequence& one, const head_range& heads, std::int64_t head,
+                     std::int64_t first, const scratch& memory, const Body& body) const {
+    float* tile = memory.tiles + (head - heads.first) * together_ * memory.tile_floats();
+    const std::int64_t end = std::min(first + together_, blocks_);
+    for (std::int64_t block = first; block < end; ++block, tile += memory.tile_floats()) {
+      const std::int64_t value = block * shape::block;
+      body(state_place{one.slot, head, value,
+                       std::min<std::int64_t>(args_.values - value, shape::block)},
+           tile);
+    }
+  }
+
+  void run_item(const sequence& one, const head_range& heads, std::int64_t first,
+                const scratch& memory) const {
+    const auto for_each_state = [&](const auto& body) {
+      for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head) {
+        for_each_tile(one, heads, head, first, memory, body);
       }
     };
-    for_each_tile([&](const state_place& place, float* tile) {
+    for_each_state([&](const state_place& place, float* tile) {
       load_state<Kernel>(args_.initial_state, place, args_.keys, memory.padded_keys, tile);
     });
-    if constexpr (Read == state_read::before) {
-      load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, memory.padded_keys,
-                        memory.u);
-    }
     for (std::int64_t begin = 0; begin < one.length; begin += scratch::run) {
       const token_run tokens{begin, std::min(one.length - begin, scratch::run)};
-      load_keys(one, tokens, head, memory);
-      group_shares<Kernel> shares[most_groups];
-      token_rows rest[group_tokens<Kernel>];
-      relate_groups(tokens.count, memory, shares, rest);
-      for_each_tile([&](const state_place& place, float* tile) {
-        load_values(one, tokens, place, memory);
-        take_run(one, tokens, place, memory, shares, rest, tile);
-      });
+      for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head) {
+        if constexpr (Read == state_read::before) {
+          load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, memory.padded_keys,
+                            memory.u);
+        }
+        load_keys(one, tokens, head, memory);
+        group_shares<Kernel> shares[most_groups];
+        token_rows rest[group_tokens<Kernel>];
+        relate_groups(tokens.count, memory, shares, rest);
+        bool is_first = true;
+        for_each_tile(one, heads, head, first, memory, [&](const state_place& place, float* tile) {
+          load_values(one, tokens, place, memory);
+          take_run(one, tokens, place, memory, shares, rest, is_first, tile);
+          is_first = false;
+        });
+      }
     }
-    for_each_tile([&](const state_place& place, float* tile) {
+    for_each_state([&](const state_place& place, float* tile) {
       store_state<Kernel>(args_.final_state, place, args_.keys, tile);
     });
   }
@@ -148,11 +190,11 @@ class forward_launch {
   /// A run of tokens through a tile, and to memory what they read.
   void take_run(const sequence& one, const token_run& tokens, const state_place& place,
                 const scratch& memory, const group_shares<Kernel>* shares, const token_rows* rest,
-                float* tile) const {
+                bool is_first, float* tile) const {
     alignas(64) float out[scratch::run * shape::block];
     std::int64_t at = 0;
     for (; at + group_tokens<Kernel> <= tokens.count; at += group_tokens<Kernel>) {
-      ask_for_rows(one, tokens.begin + at + scratch::run, place, tile == memory.tiles);
+      ask_for_rows(one, tokens.begin + at + scratch::run, place, is_first);
       take_group<Kernel, Decay>(group_at(memory, at, nullptr), *shares++, args_.keys, tile,
                                 out + at * shape::block);
     }
@@ -243,7 +285,7 @@ class forward_launch {
 
   const chunked_scan_kernel_args& args_;
   float* memory_;
-  std::int64_t blocks_, together_, parts_;
+  std::int64_t blocks_, together_, parts_, heads_;
 };
 
 }  // namespace tessera::kernels::chunked_scan::cpu

@@ -31,8 +31,9 @@ struct launcher {
 
   std::size_t workspace_bytes(int threads) const {
     if constexpr (forward) {
-      const std::int64_t floats = rounded_up(
-          forward_scratch<Kernel>::floats(args, blocks_together<Kernel>(args, threads)), 16);
+      // What is read does not change the memory.
+      using any_kind = forward_launch<Kernel, chunked_scan_decay::none, state_read::after>;
+      const std::int64_t floats = any_kind(args, threads, nullptr).floats();
       return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
     } else {
       return backward_extents<Kernel>(args).bytes(args, threads);
@@ -43,8 +44,7 @@ struct launcher {
     const int useful = useful_threads(args, threads);
     with_kinds_of(args, [&](auto decay, auto read) {
       if constexpr (forward) {
-        const std::int64_t together = blocks_together<Kernel>(args, threads);
-        forward_launch<Kernel, decay(), read()>(args, together, memory).run(useful);
+        forward_launch<Kernel, decay(), read()>(args, threads, memory).run(useful);
       } else {
         launch_backward<Kernel, decay(), read()>(args, memory, useful, threads);
       }

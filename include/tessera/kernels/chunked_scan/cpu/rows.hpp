@@ -85,13 +85,10 @@ TESSERA_INLINE typename prim::simd<Isa>::reg log_decay_of_raw(typename prim::sim
   return vec::sub(vec::zero(), prim::precise_exp_of<Isa>(vec::select_below(most, x, most, x)));
 }
 
-/// The factors of the rows of a state at a token: exp(g + g_gamma + gk).
+/// The log decay that all rows of a state have at a token: g + g_gamma.
 template <class Kernel>
-void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, std::int64_t step,
-                     std::int64_t head, std::int64_t padded, float* to) {
-  using vec = typename traits<Kernel>::vec;
-  using isa_type = typename traits<Kernel>::isa_type;
-  using reg = typename traits<Kernel>::reg;
+float log_decay_of_head(const chunked_scan_kernel_args& args, const sequence& one,
+                        std::int64_t step, std::int64_t head) {
   float of_head = 0.0f;
   if (args.g_gamma != nullptr) {
     of_head += args.g_gamma[one.number * args.gamma_sequence + head * args.gamma_head];
@@ -99,13 +96,31 @@ void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, 
   if (args.g.data != nullptr) {
     of_head += load_number<Kernel>(args.g, place_of(args.g, one, step, head));
   }
-  const reg added = vec::broadcast(of_head);
+  return of_head;
+}
+
+/// Those that each of them has by itself, gk, as logarithms, where the call has it.
+template <class Kernel>
+void load_log_key_decays(const chunked_scan_kernel_args& args, const sequence& one,
+                         std::int64_t step, std::int64_t head, std::int64_t padded, float* to) {
+  using isa_type = typename traits<Kernel>::isa_type;
+  load_part<Kernel>(args.gk, place_of(args.gk, one, step, head), args.keys, 1.0f, padded, to);
+  if (args.raw_decay) transform<Kernel>(padded, to, log_decay_of_raw<isa_type>);
+}
+
+/// The factors of the rows of a state at a token: exp(g + g_gamma + gk).
+template <class Kernel>
+void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, std::int64_t step,
+                     std::int64_t head, std::int64_t padded, float* to) {
+  using vec = typename traits<Kernel>::vec;
+  using isa_type = typename traits<Kernel>::isa_type;
+  using reg = typename traits<Kernel>::reg;
+  const reg added = vec::broadcast(log_decay_of_head<Kernel>(args, one, step, head));
   if (args.gk.data == nullptr) {
     std::fill_n(to, padded, vec::first(decay_factor<isa_type>(added)));
     return;
   }
-  load_part<Kernel>(args.gk, place_of(args.gk, one, step, head), args.keys, 1.0f, padded, to);
-  if (args.raw_decay) transform<Kernel>(padded, to, log_decay_of_raw<isa_type>);
+  load_log_key_decays<Kernel>(args, one, step, head, padded, to);
   transform<Kernel>(padded, to, [&](reg x) { return decay_factor<isa_type>(vec::add(x, added)); });
 }
 

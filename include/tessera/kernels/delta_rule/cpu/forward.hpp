@@ -1,6 +1,6 @@
 // Forward: `for each run of tokens { read their rows; for each tile { for each token { step the
-// tile of the state; store its answer } } }`. A work item is some tiles of columns of the state of
-// a sequence and value head.
+// tile of the state; store its answer } } }`, of each of some heads. A work item is some value
+// heads of a sequence, or some tiles of columns of the state of one.
 #pragma once
 
 #include <algorithm>
@@ -41,17 +41,19 @@ class forward_launch {
         threads_(threads),
         tiles_((args.value_dim + tile_columns - 1) / tile_columns),
         together_(tiles_together(args, tiles_, threads)),
-        parts_((tiles_ + together_ - 1) / together_) {}
+        parts_((tiles_ + together_ - 1) / together_),
+        heads_(heads_together(args, parts_ == 1 ? tiles_ : 0, threads)),
+        head_parts_((args.value_heads + heads_ - 1) / heads_) {}
 
   /// Floats of a thread: tiles, the rows of a run of tokens, values and an answer.
   std::int64_t floats_of_thread() const {
-    return args_.key_dim * tile_columns * together_ +
+    return args_.key_dim * tile_columns * together_ * heads_ +
            token_run::most * token_rows::count * padded(args_.key_dim) + 2 * padded(tile_columns);
   }
 
   void run(float* memory) const {
-    prim::parallel_items<isa_type>(sequences_with_rest(args_) * args_.value_heads * parts_,
-                                   threads_, [&](std::int64_t item, int thread) {
+    prim::parallel_items<isa_type>(sequences_with_rest(args_) * head_parts_ * parts_, threads_,
+                                   [&](std::int64_t item, int thread) {
                                      run_item(item, memory + thread * floats_of_thread());
                                    });
   }
@@ -67,14 +69,35 @@ class forward_launch {
     return std::clamp<std::int64_t>(most / floats, 1, std::max<std::int64_t>(tiles, 1));
   }
 
-  /// Part of a head of a sequence: columns [first, end).
+  /// Heads of an item, which has all `tiles` of each (0: it has not): rows of neighbours lie in the
+  /// same pages, whose addresses cost more to find than their numbers to read. Their tiles stay in
+  /// the second-level cache, and every thread has an item. Lone tokens are bound by their states.
+  static std::int64_t heads_together(const delta_rule_kernel_args& args, std::int64_t tiles,
+                                     int threads) noexcept {
+    constexpr std::int64_t most = 1 << 17;  // floats
+    const bool has_lone_tokens = args.tokens <= 1 || args.slots != nullptr;
+    if (tiles == 0 || has_lone_tokens) return 1;
+    const std::int64_t floats = std::max<std::int64_t>(args.key_dim * tile_columns * tiles, 1);
+    const std::int64_t items = args.sequences * args.value_heads / threads;
+    return std::clamp<std::int64_t>(std::min(most / floats, items), 1,
+                                    std::max<std::int64_t>(args.value_heads, 1));
+  }
+
+  /// Part of a head of a sequence: columns [first, end). An item has `heads` from `head` on.
   struct item_place {
-    std::int64_t sequence = 0, head = 0, first = 0, end = 0;
+    std::int64_t sequence = 0, head = 0, heads = 1, first = 0, end = 0;
   };
   item_place place_of(std::int64_t item) const {
     const std::int64_t first = item % parts_ * together_ * tile_columns;
-    return {item / parts_ / args_.value_heads, item / parts_ % args_.value_heads, first,
+    const std::int64_t head = item / parts_ % head_parts_ * heads_;
+    return {item / parts_ / head_parts_, head, std::min(heads_, args_.value_heads - head), first,
             std::min(args_.value_dim, first + together_ * tile_columns)};
+  }
+  /// One of the heads of an item.
+  static item_place head_of(item_place at, std::int64_t number) {
+    at.head += number;
+    at.heads = 1;
+    return at;
   }
 
   /// Calls body(column, columns, registers) for each tile.
@@ -90,11 +113,15 @@ class forward_launch {
     const item_place at = place_of(item);
     const sequence tokens = sequence_of<isa_type>(args_, at.sequence);
     if (tokens.is_rest) {
-      for (std::int64_t step = 0; step < tokens.length; ++step) clear(tokens, step, at);
+      for (std::int64_t n = 0; n < at.heads; ++n) {
+        for (std::int64_t step = 0; step < tokens.length; ++step) {
+          clear(tokens, step, head_of(at, n));
+        }
+      }
       return;
     }
     if (!tokens.has_states) return;
-    if (tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens, at)) {
+    if (heads_ == 1 && tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens, at)) {
       return step_in_place(item, tokens, at, scratch);
     }
     walk(tokens, at, scratch);
@@ -113,7 +140,7 @@ class forward_launch {
   /// Rows of the run in scratch memory, which is behind the tiles.
   token_run empty_run(float* scratch) const {
     token_run run;
-    float* const rows = scratch + args_.key_dim * tile_columns * together_;
+    float* const rows = scratch + args_.key_dim * tile_columns * together_ * heads_;
     for (std::int64_t i = 0; i < token_run::most; ++i) {
       run.rows[i] =
           token_rows::at(rows + i * token_rows::count * padded(args_.key_dim), args_.key_dim);
@@ -125,36 +152,39 @@ class forward_launch {
     return scratch + floats_of_thread() - 2 * padded(tile_columns);
   }
 
-  void walk(const sequence& tokens, const item_place& at, float* scratch) const {
+  void walk(const sequence& tokens, const item_place& item, float* scratch) const {
     token_run run = empty_run(scratch);
     float* const values = values_of(scratch);
-    const token_reader<Row> reader(args_, tokens.entry, at.head);
-    const auto tile_at = [&](std::int64_t column) {
-      return scratch + (column - at.first) * args_.key_dim;
-    };
-    const auto place = [&](std::int64_t column, std::int64_t columns, std::int64_t pitch) {
-      return tile_place{tokens.slot, at.head, column, args_.key_dim, columns, pitch};
-    };
-    for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
-      load_tile<isa_type>(initial_states<isa_type>(args_, tokens),
-                          place(column, columns, registers() * traits<Row>::width),
-                          tile_at(column));
-    });
-    for (std::int64_t step = 0; step < tokens.length; step += token_run::most) {
-      read_run(tokens, step, at, reader, run);
+    const auto for_each_state = [&](std::int64_t n, const auto& body) {
+      const item_place at = head_of(item, n);
+      float* const tiles = scratch + n * args_.key_dim * tile_columns * together_;
       for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
         constexpr std::int64_t pitch = registers() * traits<Row>::width;
-        std::fill_n(values, pitch, 0.0f);
-        const state_tile<float> tile{tile_at(column), pitch};
-        this->template take_run<registers()>(tokens, run, place(column, columns, pitch), tile,
-                                             values);
+        body(tile_place{tokens.slot, at.head, column, args_.key_dim, columns, pitch},
+             tiles + (column - at.first) * args_.key_dim, registers);
+      });
+    };
+    for (std::int64_t n = 0; n < item.heads; ++n) {
+      for_each_state(n, [&](const tile_place& place, float* tile, auto) {
+        load_tile<isa_type>(initial_states<isa_type>(args_, tokens), place, tile);
       });
     }
-    if (args_.last.data == nullptr) return;
-    for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
-      store_tile<isa_type>(tile_at(column),
-                           place(column, columns, registers() * traits<Row>::width), args_.last);
-    });
+    for (std::int64_t step = 0; step < tokens.length; step += token_run::most) {
+      for (std::int64_t n = 0; n < item.heads; ++n) {
+        const item_place at = head_of(item, n);
+        read_run(tokens, step, at, token_reader<Row>(args_, tokens.entry, at.head), run);
+        for_each_state(n, [&](const tile_place& place, float* data, auto registers) {
+          std::fill_n(values, place.pitch, 0.0f);
+          const state_tile<float> tile{data, place.pitch};
+          this->template take_run<registers()>(tokens, run, place, tile, values);
+        });
+      }
+    }
+    for (std::int64_t n = 0; args_.last.data != nullptr && n < item.heads; ++n) {
+      for_each_state(n, [&](const tile_place& place, const float* tile, auto) {
+        store_tile<isa_type>(tile, place, args_.last);
+      });
+    }
   }
 
   /// The tokens of the steps from `first` on; those of the next run are asked for.
@@ -251,7 +281,7 @@ class forward_launch {
     };
     const std::int64_t next_item = item + threads_;
     state_tile<const float> next{};
-    if (next_item < args_.sequences * args_.value_heads * parts_) {
+    if (next_item < args_.sequences * head_parts_ * parts_) {
       const item_place next_at = place_of(next_item);
       const sequence of_next = sequence_of<isa_type>(args_, next_at.sequence);
       if (of_next.has_states) next = before(of_next.slot, next_at.head, next_at.first);
@@ -274,7 +304,7 @@ class forward_launch {
 
   const delta_rule_kernel_args& args_;
   int threads_;
-  std::int64_t tiles_, together_, parts_;
+  std::int64_t tiles_, together_, parts_, heads_, head_parts_;
 };
 
 }  // namespace tessera::kernels::delta_rule::cpu
