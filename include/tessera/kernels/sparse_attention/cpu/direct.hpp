@@ -31,11 +31,16 @@ namespace tessera {
 /// asked about pairs that everything else shows, unless their block is shown as a whole, and, if it
 /// has a member `classify` (see flash_hooks), about tiles.
 ///
-/// Errors: those of the operation, and status_code::ineligible_row if the row's config does not
-/// take the problem.
+/// Errors: those of the operation, status_code::ineligible_row if the row's config does not take
+/// the problem, and status_code::device if a row of cpu_amx_bf16 with a type may not use the tile
+/// registers here.
 template <class Row, class Mask = prim::no_mask_functor>
 status launch(const blocksparse_attention_args& args, const blocksparse_attention_options& options,
               const cpu& where = {}, const mask_hooks<Mask>& hooks = {}) {
+  if constexpr (has_tile_products(Row::config.target) && Row::config.type != dtype::none) {
+    using isa_type = typename isa::of<Row::config.target>::type;
+    if (status done = direct::check_tiles<isa_type>(); !done) return done;
+  }
   return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
       blocksparse_op::blocksparse_attention, args, options, where, hooks.mask);
 }
