@@ -44,9 +44,9 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .head_dims = {64, 128},
       },
       {
-          .about = "the same with products of bf16, of pairs and of tiles",
+          .about = "both patterns with products of bf16, of pairs and of tiles",
           .targets = {cpu_avx512_bf16, cpu_amx_bf16},
-          .patterns = {sparse_pattern::blocksparse},
+          .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward},
           .types = {dtype::bf16},
           .head_dims = {64, 128},
@@ -56,6 +56,14 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .patterns = {sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward, sparse_pass::backward},
+      },
+      {
+          .about = "selected blocks, by the products of the dense loops with packed keys",
+          .targets = {cpu_avx512},
+          .patterns = {sparse_pattern::native_sparse},
+          .passes = {sparse_pass::forward},
+          .types = {dtype::f32, dtype::bf16},
+          .head_dims = {64, 128},
       },
       {
           .about = "sm80: any type and head dim, products of floats",

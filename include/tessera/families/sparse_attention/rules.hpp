@@ -13,7 +13,7 @@ namespace tessera {
 enum class sparse_attention_rule : std::uint8_t {
   none,
   sm90_rows_are_blocksparse_forward,
-  cpu_rows_of_a_type_are_blocksparse_forward,
+  cpu_rows_of_a_type_are_forward,
   cpu_types_have_products,
   matrix_unit_takes_16_bits,
   head_dim_of_a_type_is_64_or_128,
@@ -29,9 +29,8 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
     case sparse_attention_rule::sm90_rows_are_blocksparse_forward:
       return "cuda_sm90 rows are of blocksparse attention, forward, of f16 or bf16; all else is "
              "cuda_sm80, whose code runs on every later GPU";
-    case sparse_attention_rule::cpu_rows_of_a_type_are_blocksparse_forward:
-      return "a CPU row with a type is of blocksparse attention, forward; all else is none with "
-             "head_dim 0, which takes any";
+    case sparse_attention_rule::cpu_rows_of_a_type_are_forward:
+      return "pass of a CPU row with a type is forward; type none with head_dim 0 takes any";
     case sparse_attention_rule::cpu_types_have_products:
       return "type of a CPU row is f32, f16 or bf16, and bf16 where products of bf16 are an "
              "instruction";
@@ -56,9 +55,7 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
   const bool some_head_dim = config.head_dim == 64 || config.head_dim == 128;
   if (is_cpu(config.target)) {
     if (any) return none;
-    if (!forward || config.pattern != sparse_pattern::blocksparse) {
-      return cpu_rows_of_a_type_are_blocksparse_forward;
-    }
+    if (!forward) return cpu_rows_of_a_type_are_forward;
     const bool of_bf16 = config.type == dtype::bf16;
     const bool of_floats = config.type == dtype::f32 || config.type == dtype::f16;
     if (!of_bf16 && (!of_floats || has_bf16_products(config.target))) {

@@ -154,6 +154,20 @@ class query_rows {
     return {};
   }
 
+  /// The same of keys `from` of a tile alone.
+  key_columns columns_in(row_tile rows, const key_tile& tile, prim::key_interval from) const {
+    const prim::key_interval keys = prim::intersection(keys_of(rows).some, from);
+    key_columns columns{tile.key0, tile.count};
+    if (keys.empty()) return columns;
+    columns.begin = static_cast<int>(keys.begin - tile.key0);
+    columns.end = static_cast<int>(keys.end - tile.key0);
+    columns.seen = tile.seen;
+    if (tile.seen == prim::tile_visibility::partial) narrow(rows, keys, &columns);
+    columns.low = columns.begin / shape::key_step * shape::key_step;
+    columns.high = round_up(columns.end, shape::key_step);
+    return columns;
+  }
+
   /// Row r against the columns.
   score_row scores_of_row(int r, float* scores, const key_columns& columns) const {
     const std::int64_t key0 = columns.key0;
@@ -208,20 +222,6 @@ class query_rows {
     }
     if constexpr (shape::tiles) return {first, left < shape::mr ? left : shape::mr};
     return {first, prim::rows_of_tile<shape::mr>(left)};
-  }
-
-  /// Of the keys `from` of a tile.
-  key_columns columns_in(row_tile rows, const key_tile& tile, prim::key_interval from) const {
-    const prim::key_interval keys = prim::intersection(keys_of(rows).some, from);
-    key_columns columns{tile.key0, tile.count};
-    if (keys.empty()) return columns;
-    columns.begin = static_cast<int>(keys.begin - tile.key0);
-    columns.end = static_cast<int>(keys.end - tile.key0);
-    columns.seen = tile.seen;
-    if (tile.seen == prim::tile_visibility::partial) narrow(rows, keys, &columns);
-    columns.low = columns.begin / shape::key_step * shape::key_step;
-    columns.high = round_up(columns.end, shape::key_step);
-    return columns;
   }
 
   /// Asks masks, segments and functors again, for these rows alone, and takes columns of foreign
