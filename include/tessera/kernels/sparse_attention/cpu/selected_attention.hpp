@@ -108,18 +108,18 @@ class selected_attention {
       }
     });
     for (int r = 0; r < rows.count(); ++r) {
-      scale_row(scratch.out_row(r), rows.result_of(r, scratch.softmax.state(r)).scale);
+      scale_sums(scratch.out_row(r), rows.result_of(r, scratch.softmax.state(r)).scale);
     }
   }
 
  private:
   using key_interval = prim::key_interval;
 
-  void scale_row(float* row, float factor) const {
+  void scale_sums(float* sums, float factor) const {
     using vec = typename shape::vec;
     const auto factors = vec::broadcast(factor);
     for (int d = 0; d < dense_.v_head_dim; d += vec::width) {
-      vec::store(row + d, vec::mul(vec::load(row + d), factors));
+      vec::store(sums + d, vec::mul(vec::load(sums + d), factors));
     }
   }
 
