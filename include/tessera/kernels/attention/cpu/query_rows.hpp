@@ -215,7 +215,9 @@ class query_rows {
     int left = count_ - first;
     if constexpr (cuts_rows<decltype(Hooks::mask)>) {
       const std::int64_t rows = hooks_.mask.rows_of_block() * group_;
-      if (rows >= least_tiles_of_block * shape::mr) {
+      // Products of tiles write whole ones: rows behind an incomplete one would be others'.
+      const bool splits = shape::tiles && rows % prim::tile_rows != 0;
+      if (rows >= least_tiles_of_block * shape::mr && !splits) {
         const std::int64_t to_end = rows - (first_row_ + first) % rows;
         left = to_end < left ? static_cast<int>(to_end) : left;
       }
