@@ -278,7 +278,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7ad29e8fbcf5ed7a";
+  if (kind == device_kind::cpu) return "6dbfa942d1860a53";
   if (kind == device_kind::cuda) return "1a1aa4913c368641";
   return {};
 }

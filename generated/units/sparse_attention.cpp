@@ -26,14 +26,36 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::sparse_attention_cpu_avx2_blocksparse_backward, 0, 0>
+    table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_bf16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_f32_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_f32_d64, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx2_native_sparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx2_native_sparse_forward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_bf16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_f16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_f16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_f32_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_f32_d64, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_bf16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_forward_bf16_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d128, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d64, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_backward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_forward, 0, 0>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 0, 0>
@@ -70,8 +92,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "60ae3ed64c532b1d";
-  if (kind == device_kind::cuda) return "f6ac4445d85e4d9f";
+  if (kind == device_kind::cpu) return "f3226d32e1115518";
+  if (kind == device_kind::cuda) return "4ff97f2d25b8c435";
   return {};
 }
 

@@ -120,6 +120,10 @@ set(tessera_units_cpu_avx2
   units/cpu_avx2/quantized_quantize.cpp
   units/cpu_avx2/sparse_attention_blocksparse_backward.cpp
   units/cpu_avx2/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx2/sparse_attention_blocksparse_forward_bf16_d128.cpp
+  units/cpu_avx2/sparse_attention_blocksparse_forward_bf16_d64.cpp
+  units/cpu_avx2/sparse_attention_blocksparse_forward_f32_d128.cpp
+  units/cpu_avx2/sparse_attention_blocksparse_forward_f32_d64.cpp
   units/cpu_avx2/sparse_attention_native_sparse_backward.cpp
   units/cpu_avx2/sparse_attention_native_sparse_forward.cpp
   units/cpu_avx2/grouped_matmul_m258.cpp
@@ -190,8 +194,18 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/quantized_quantize.cpp
   units/cpu_avx512/sparse_attention_blocksparse_backward.cpp
   units/cpu_avx512/sparse_attention_blocksparse_forward.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward_bf16_d128.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward_bf16_d64.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward_f16_d128.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward_f16_d64.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward_f32_d128.cpp
+  units/cpu_avx512/sparse_attention_blocksparse_forward_f32_d64.cpp
   units/cpu_avx512/sparse_attention_native_sparse_backward.cpp
   units/cpu_avx512/sparse_attention_native_sparse_forward.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_forward_bf16_d128.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_forward_bf16_d64.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_forward_f32_d128.cpp
+  units/cpu_avx512/sparse_attention_native_sparse_forward_f32_d64.cpp
   units/cpu_avx512/grouped_matmul_m266.cpp
   units/cpu_avx512/grouped_matmul_m56.cpp
   units/cpu_avx512/losses_cross_entropy_backward.cpp
@@ -217,6 +231,10 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/attention_bf16_dany_paged.cpp
   units/cpu_avx512_bf16/attention_backward_bf16_dany.cpp
   units/cpu_avx512_bf16/latent_attention_bf16.cpp
+  units/cpu_avx512_bf16/sparse_attention_blocksparse_forward_bf16_d128.cpp
+  units/cpu_avx512_bf16/sparse_attention_blocksparse_forward_bf16_d64.cpp
+  units/cpu_avx512_bf16/sparse_attention_native_sparse_forward_bf16_d128.cpp
+  units/cpu_avx512_bf16/sparse_attention_native_sparse_forward_bf16_d64.cpp
   units/cpu_avx512_bf16/grouped_matmul_m266.cpp
   units/cpu_avx512_bf16/grouped_matmul_m56.cpp
 )
@@ -228,6 +246,10 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/attention_bf16_dany.cpp
   units/cpu_amx_bf16/attention_bf16_dany_paged.cpp
   units/cpu_amx_bf16/attention_backward_bf16_dany.cpp
+  units/cpu_amx_bf16/sparse_attention_blocksparse_forward_bf16_d128.cpp
+  units/cpu_amx_bf16/sparse_attention_blocksparse_forward_bf16_d64.cpp
+  units/cpu_amx_bf16/sparse_attention_native_sparse_forward_bf16_d128.cpp
+  units/cpu_amx_bf16/sparse_attention_native_sparse_forward_bf16_d64.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_d128.cu

@@ -32,7 +32,8 @@ KNOWN = {
     "attention_cpu_avx512_f32_d32_896x256": 30,
     "latent_attention_cpu_avx512_expanded_backward": 4,
 }
-ROW = re.compile(r"rows::(?:\d+)?((?:latent_)?attention_cpu_\w+)|rows\d+((?:latent_)?attention_cpu_\w+?)E")
+ROW = re.compile(r"rows::(?:\d+)?((?:latent_|sparse_)?attention_cpu_\w+)|"
+                 r"rows\d+((?:latent_|sparse_)?attention_cpu_\w+?)E")
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 INSTRUCTION = re.compile(r"^ *([0-9a-f]+):\s+(\S+)\s*(.*)$")

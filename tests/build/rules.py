@@ -205,9 +205,11 @@ FAMILIES = [
         "legal": ".pattern = sparse_pattern::blocksparse",
         "broken": {
             "sm90_rows_are_blocksparse_forward": ".target = backend::cuda_sm90",
-            "cpu_rows_take_any_type": ".type = dtype::bf16",
+            "cpu_rows_of_a_type_are_forward":
+                ".pass = sparse_pass::backward, .type = dtype::f32, .head_dim = 64",
+            "cpu_types_have_products": ".type = dtype::i32, .head_dim = 64",
             "matrix_unit_takes_16_bits": ".target = backend::cuda_sm80, .head_dim = 64",
-            "matrix_unit_head_dim_is_64_or_128":
+            "head_dim_of_a_type_is_64_or_128":
                 ".target = backend::cuda_sm80, .type = dtype::bf16, .head_dim = 96",
             "matrix_unit_goes_backward_over_blocks":
                 ".target = backend::cuda_sm80, .pattern = sparse_pattern::native_sparse, "

@@ -43,7 +43,7 @@ struct sparse_attention_description {
 family sparse_attention_family() {
   family family = described_family<sparse_attention_description>();
   family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
+                                 .limits = {.rows = 36, .seconds = 240, .bytes = 4 << 20}};
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/sparse_attention/sm90/launch.hpp"}},

@@ -30,7 +30,7 @@ struct sparse_attention_config {
   backend target = backend::cpu_generic;
   sparse_pattern pattern = sparse_pattern::blocksparse;
   sparse_pass pass = sparse_pass::forward;
-  dtype type = dtype::none;  ///< of the matrix unit's operands; none: any, products are of floats
+  dtype type = dtype::none;  ///< of the operands of products; none: any, products are of floats
   int head_dim = 0;          ///< of queries, keys and values; 0: any
   friend constexpr bool operator==(const sparse_attention_config&,
                                    const sparse_attention_config&) = default;

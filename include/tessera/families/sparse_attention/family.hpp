@@ -40,18 +40,15 @@ struct sparse_attention_family {
                                                backend target, backend highest) noexcept {
     sparse_attention_config wanted{
         .target = target, .pattern = demand.pattern, .pass = demand.pass};
-    if (is_cuda(target)) {
-      sparse_attention_config fast = wanted;
-      fast.type = demand.type;
-      fast.head_dim = static_cast<int>(demand.head_dim);
-      const auto serves = [&] {
-        return broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand);
-      };
-      fast.target = highest;
-      if (!serves()) fast.target = target;
-      if (serves()) wanted = fast;
-    }
-    return wanted;
+    sparse_attention_config fast = wanted;
+    fast.type = demand.type;
+    fast.head_dim = static_cast<int>(demand.head_dim);
+    const auto serves = [&] {
+      return broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand);
+    };
+    fast.target = highest;
+    if (!serves()) fast.target = target;
+    return serves() ? fast : wanted;
   }
 };
 

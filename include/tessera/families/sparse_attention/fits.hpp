@@ -1,5 +1,5 @@
-// Which rows of sparse attention can run which problems. Rows for the matrix unit take their type,
-// both head dims of their size, at multiples of 16 bytes; the others take everything.
+// Which rows of sparse attention can run which problems. Rows of a type take it with both head dims
+// of their size, on GPUs at multiples of 16 bytes; the others take everything.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ struct fits_of<sparse_attention_config> {
           .name = "alignment",
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                return row.head_dim == 0 || wanted.aligned16;
+                return row.head_dim == 0 || is_cpu(row.target) || wanted.aligned16;
               },
           .obstacle =
               [](const config& row, const asked&) {

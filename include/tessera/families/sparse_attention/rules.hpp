@@ -13,9 +13,10 @@ namespace tessera {
 enum class sparse_attention_rule : std::uint8_t {
   none,
   sm90_rows_are_blocksparse_forward,
-  cpu_rows_take_any_type,
+  cpu_rows_of_a_type_are_forward,
+  cpu_types_have_products,
   matrix_unit_takes_16_bits,
-  matrix_unit_head_dim_is_64_or_128,
+  head_dim_of_a_type_is_64_or_128,
   matrix_unit_goes_backward_over_blocks,
   bf16_instructions_add_nothing,
 };
@@ -28,17 +29,20 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
     case sparse_attention_rule::sm90_rows_are_blocksparse_forward:
       return "cuda_sm90 rows are of blocksparse attention, forward, of f16 or bf16; all else is "
              "cuda_sm80, whose code runs on every later GPU";
-    case sparse_attention_rule::cpu_rows_take_any_type:
-      return "type and head_dim of a CPU row are none and 0: it takes any";
+    case sparse_attention_rule::cpu_rows_of_a_type_are_forward:
+      return "pass of a CPU row with a type is forward; type none with head_dim 0 takes any";
+    case sparse_attention_rule::cpu_types_have_products:
+      return "type of a CPU row is f32, f16 or bf16, and bf16 where products of bf16 are an "
+             "instruction";
     case sparse_attention_rule::matrix_unit_takes_16_bits:
       return "type of a CUDA row is f16 or bf16, or none with head_dim 0, which takes any";
-    case sparse_attention_rule::matrix_unit_head_dim_is_64_or_128:
-      return "head_dim of a CUDA row with a type is 64 or 128";
+    case sparse_attention_rule::head_dim_of_a_type_is_64_or_128:
+      return "head_dim of a row with a type is 64 or 128";
     case sparse_attention_rule::matrix_unit_goes_backward_over_blocks:
       return "pass of a CUDA row with a type is forward, unless its pattern is blocksparse";
     case sparse_attention_rule::bf16_instructions_add_nothing:
-      return "table rows are not of cpu_avx512_bf16, whose dot product does not help products in "
-             "f32";
+      return "table rows of any type are not of back ends with products of bf16, which do not help "
+             "those in f32";
   }
   return "invalid";
 }
@@ -47,15 +51,25 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
 constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noexcept {
   using enum sparse_attention_rule;
   const bool any = config.type == dtype::none && config.head_dim == 0;
-  if (is_cpu(config.target)) return any ? none : cpu_rows_take_any_type;
   const bool forward = config.pass == sparse_pass::forward;
+  const bool some_head_dim = config.head_dim == 64 || config.head_dim == 128;
+  if (is_cpu(config.target)) {
+    if (any) return none;
+    if (!forward) return cpu_rows_of_a_type_are_forward;
+    const bool of_bf16 = config.type == dtype::bf16;
+    const bool of_floats = config.type == dtype::f32 || config.type == dtype::f16;
+    if (!of_bf16 && (!of_floats || has_bf16_products(config.target))) {
+      return cpu_types_have_products;
+    }
+    return some_head_dim ? none : head_dim_of_a_type_is_64_or_128;
+  }
   if (config.target == backend::cuda_sm90 &&
       (any || !forward || config.pattern != sparse_pattern::blocksparse)) {
     return sm90_rows_are_blocksparse_forward;
   }
   if (any) return none;
   if (config.type != dtype::f16 && config.type != dtype::bf16) return matrix_unit_takes_16_bits;
-  if (config.head_dim != 64 && config.head_dim != 128) return matrix_unit_head_dim_is_64_or_128;
+  if (!some_head_dim) return head_dim_of_a_type_is_64_or_128;
   return forward || config.pattern == sparse_pattern::blocksparse
              ? none
              : matrix_unit_goes_backward_over_blocks;
@@ -65,8 +79,9 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
 constexpr sparse_attention_rule broken_table_rule(sparse_attention_config config) noexcept {
   const sparse_attention_rule broken = broken_rule(config);
   if (broken != sparse_attention_rule::none) return broken;
-  return has_bf16_products(config.target) ? sparse_attention_rule::bf16_instructions_add_nothing
-                                          : sparse_attention_rule::none;
+  return has_bf16_products(config.target) && config.type == dtype::none
+             ? sparse_attention_rule::bf16_instructions_add_nothing
+             : sparse_attention_rule::none;
 }
 
 }  // namespace tessera

@@ -176,8 +176,9 @@ void prefill(const query_rows<Kernel, Hooks>& queries, const Source& source,
     for (row_tile rows = queries.first_tile(); rows.rows > 0; rows = queries.tile_after(rows)) {
       if (first_tile) load_q(queries, rows, scratch);
       queue_lines(queries, rows, first_tile, packer, next, lines);
-      const key_columns used = queries.columns_of(rows, tile.keys);
-      if (used.seen != prim::tile_visibility::skip) {
+      key_columns used = queries.columns_of(rows, tile.keys);
+      for (; used.seen != prim::tile_visibility::skip;
+           used = queries.columns_after(rows, tile.keys, used)) {
         prefetch_rows<Kernel>(args, rows.end(), queries.count(), scratch);
         gemm_qk<Kernel>(args, rows, tile.k, used, scratch, lines);
         apply_score_mod(queries, rows, used, scratch);

@@ -8,6 +8,7 @@
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/cpu/epilogue.hpp>
+#include <tessera/kernels/attention/cpu/mask_hooks.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/dropout.hpp>
@@ -31,6 +32,9 @@ class query_rows {
   using shape = traits<Kernel>;
   using element = typename shape::element;
   using mods = score_mod<Kernel, Hooks>;
+  static constexpr bool has_runs = finds_runs<decltype(Hooks::mask)>;
+  /// Register tiles of a block of rows that are worth an incomplete one at its end.
+  static constexpr std::int64_t least_tiles_of_block = 4;
 
  public:
   query_rows(const attention_kernel_args& args, const Hooks& hooks, std::int64_t entry, int kv_head,
@@ -135,9 +139,24 @@ class query_rows {
                                            row.at.batch, row.at.head, row.at.query, key);
   }
 
-  /// The columns of a tile of keys that some of the rows see.
+  /// The columns of a tile of keys that some of the rows see; where the mask functor knows of
+  /// holes, the first of them.
   key_columns columns_of(row_tile rows, const key_tile& tile) const {
-    const prim::key_interval keys = prim::intersection(keys_of(rows).some, tile.keys());
+    return columns_in(rows, tile, tile.keys());
+  }
+  /// The columns behind `before`, the last ones, that some of the rows see.
+  key_columns columns_after(row_tile rows, const key_tile& tile, const key_columns& before) const {
+    if constexpr (has_runs) {
+      if (tile.seen != prim::tile_visibility::full) {
+        return columns_in(rows, tile, {before.key0 + before.end, tile.key0 + tile.count});
+      }
+    }
+    return {};
+  }
+
+  /// The same of keys `from` of a tile alone.
+  key_columns columns_in(row_tile rows, const key_tile& tile, prim::key_interval from) const {
+    const prim::key_interval keys = prim::intersection(keys_of(rows).some, from);
     key_columns columns{tile.key0, tile.count};
     if (keys.empty()) return columns;
     columns.begin = static_cast<int>(keys.begin - tile.key0);
@@ -193,15 +212,32 @@ class query_rows {
 
   TESSERA_INLINE row_tile tile_from(int first) const {
     if (first >= count_) return {first, 0};
-    const int left = count_ - first;
+    int left = count_ - first;
+    if constexpr (cuts_rows<decltype(Hooks::mask)>) {
+      const std::int64_t rows = hooks_.mask.rows_of_block() * group_;
+      // Products of tiles write whole ones: rows behind an incomplete one would be others'.
+      const bool splits = shape::tiles && rows % prim::tile_rows != 0;
+      if (rows >= least_tiles_of_block * shape::mr && !splits) {
+        const std::int64_t to_end = rows - (first_row_ + first) % rows;
+        left = to_end < left ? static_cast<int>(to_end) : left;
+      }
+    }
     if constexpr (shape::tiles) return {first, left < shape::mr ? left : shape::mr};
     return {first, prim::rows_of_tile<shape::mr>(left)};
   }
 
   /// Asks masks, segments and functors again, for these rows alone, and takes columns of foreign
-  /// segments off both ends.
+  /// segments off both ends, or all behind the first run.
   void narrow(row_tile rows, prim::key_interval keys, key_columns* columns) const {
     prim::score_tile scores = scores_of(rows, keys);
+    if constexpr (has_runs) {
+      static_assert(!mods::masks && !mods::segments && !mods::weights);
+      const key_run run = hooks_.mask.first_run(scores);
+      columns->begin = static_cast<int>(run.keys.begin - columns->key0);
+      columns->end = static_cast<int>(run.keys.end - columns->key0);
+      columns->seen = run.seen;
+      return;
+    }
     if constexpr (mods::segments) {
       if (args_.q_segments.data != nullptr) {
         keys = own_segments<Kernel>(args_, scores);

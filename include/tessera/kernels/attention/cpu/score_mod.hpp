@@ -6,6 +6,7 @@
 #include <limits>
 
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/cpu/mask_hooks.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -213,11 +214,15 @@ struct score_mod : score_mods<Kernel, Hooks> {
   }
 
   static TESSERA_INLINE void hide_by_functor(const Hooks& hooks, const score_row& row) {
-    hide_where(row, [&](int c) {
-      position at = row.at;
-      at.key = row.key0 + c;
-      return !hooks.mask(at);
-    });
+    if constexpr (hides_rows<decltype(hooks.mask)>) {
+      hooks.mask.hide_row(row.at, row.key0, row.begin, row.end, row.scores);
+    } else {
+      hide_where(row, [&](int c) {
+        position at = row.at;
+        at.key = row.key0 + c;
+        return !hooks.mask(at);
+      });
+    }
   }
 };
 

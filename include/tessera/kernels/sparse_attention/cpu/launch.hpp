@@ -10,6 +10,7 @@
 #include <tessera/kernels/cpu_row.hpp>
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/blocksparse_forward.hpp>
+#include <tessera/kernels/sparse_attention/cpu/dense_forward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_backward.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_forward.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -27,9 +28,13 @@ struct launcher {
   static auto of(const args_type& args, const Mask& mask = {}) {
     constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
     if constexpr (Kernel::config.pattern == sparse_pattern::blocksparse) {
-      using kernel = std::conditional_t<backward, blocksparse_backward<Kernel, Mask>,
-                                        blocksparse_forward<Kernel, Mask>>;
-      return kernel(args.blocksparse, mask);
+      if constexpr (Kernel::config.type != dtype::none) {
+        return dense_blocksparse_forward<Kernel, Mask>(args.blocksparse, mask);
+      } else {
+        using kernel = std::conditional_t<backward, blocksparse_backward<Kernel, Mask>,
+                                          blocksparse_forward<Kernel, Mask>>;
+        return kernel(args.blocksparse, mask);
+      }
     } else {
       static_assert(!is_functor<Mask>, "native sparse attention takes no functors");
       using kernel = std::conditional_t<backward, native_sparse_backward<Kernel>,

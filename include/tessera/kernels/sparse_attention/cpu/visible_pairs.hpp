@@ -1,6 +1,7 @@
 // Who sees whom in blocksparse attention. Causality, window and chunks are together an interval of
 // positions for each row; segments, the mask, the mask of blocks and a functor hide more. A tile of
 // keys is left out, or looked at pair by pair, by what bounds of its positions and segments say.
+// The class is what the any-type rows ask, and a mask functor of the dense kernels.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +9,11 @@
 #include <limits>
 
 #include <tessera/families/sparse_attention/kernel_args.hpp>
+#include <tessera/kernels/attention/cpu/mask_hooks.hpp>
 #include <tessera/kernels/sparse_attention/common/tile_blocks.hpp>
 #include <tessera/kernels/sparse_attention/cpu/score_block.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
@@ -22,27 +25,38 @@ struct number_bounds {
   Number least = std::numeric_limits<Number>::max();
   Number most = std::numeric_limits<Number>::min();
 
-  TESSERA_INLINE void add(Number number) {
-    least = std::min(least, number);
-    most = std::max(most, number);
+  TESSERA_INLINE void add(const number_bounds& other) {
+    least = std::min(least, other.least);
+    most = std::max(most, other.most);
   }
+  TESSERA_INLINE void add(Number number) { add(number_bounds{number, number}); }
   TESSERA_INLINE bool meets(const number_bounds& other) const {
     return least <= other.most && other.least <= most;
   }
   TESSERA_INLINE bool is_one_number() const { return least == most; }
 };
 
-/// Of the keys of a tile.
+/// Of keys.
 struct key_bounds {
   number_bounds<std::int64_t> positions{};
   number_bounds<std::int32_t> segments{};
+  TESSERA_INLINE void add(const key_bounds& other) {
+    positions.add(other.positions);
+    segments.add(other.segments);
+  }
 };
 
-/// Of the rows of a block that see anything: both ends of their intervals of positions.
+/// Of the rows that see anything: both ends of their intervals of positions.
 struct row_bounds {
   number_bounds<std::int64_t> first{}, last{};
   number_bounds<std::int32_t> segments{};
   bool all_see = true;  ///< no row has an empty interval
+  TESSERA_INLINE void add(const row_bounds& other) {
+    first.add(other.first);
+    last.add(other.last);
+    segments.add(other.segments);
+    all_see = all_see && other.all_see;
+  }
 };
 
 /// Positions [first, last] and the segment that a row sees.
@@ -52,85 +66,155 @@ struct row_view {
   std::int32_t segment = 0;
 };
 
-/// Which pairs of a launch see each other. Bounds of all blocks and tiles are made first.
+/// Which pairs of a launch see each other. Where positions or segments lie in memory, bounds of
+/// each few rows and keys are made first. A launch may have every `head_step`-th head of a call,
+/// from `first_head` on: masks are those of the launch, the functor knows heads of the call.
 template <class Isa, class Mask>
 class visible_pairs {
   using args_type = blocksparse_kernel_args;
+  static constexpr std::int64_t bounds_step = 16;  ///< rows or keys whose bounds are known together
 
  public:
-  visible_pairs(const args_type& args, const Mask& mask, prim::float_carver& memory)
+  visible_pairs(const args_type& args, const Mask& mask, prim::float_carver& memory,
+                int first_head = 0, int head_step = 1)
       : args_(args),
         functor_(mask),
-        tiles_((args.kv_len + block_keys - 1) / block_keys),
-        blocks_((args.q_len + block_rows - 1) / block_rows),
-        keys_(memory.take<key_bounds>(args.batch * tiles_)),
-        rows_(memory.take<row_bounds>(args.batch * blocks_)) {}
+        first_head_(first_head),
+        head_step_(head_step),
+        has_bounds_(args.q_segments.data != nullptr || args.kv_segments.data != nullptr ||
+                    args.q_positions.data != nullptr),
+        has_intervals_(has_bounds_ || args.causal || args.window_left != args_type::far ||
+                       args.window_right != args_type::far || args.chunk_size > 0),
+        keys_(memory.take<key_bounds>(has_bounds_ ? args.batch * key_steps() : 0)),
+        rows_(memory.take<row_bounds>(has_bounds_ ? args.batch * row_steps() : 0)) {}
 
-  std::int64_t tiles() const { return tiles_; }
-  std::int64_t blocks() const { return blocks_; }
+  /// Of the rows for any type.
+  std::int64_t tiles() const { return (args_.kv_len + block_keys - 1) / block_keys; }
+  std::int64_t blocks() const { return (args_.q_len + block_rows - 1) / block_rows; }
 
   /// Makes the bounds.
   void prepare(int threads) const {
-    prim::parallel_items<Isa>(args_.batch * tiles_, threads, [&](std::int64_t item, int) {
-      keys_[item] = bounds_of_keys(item / tiles_, item % tiles_ * block_keys);
+    if (!has_bounds_) return;
+    prim::parallel_items<Isa>(args_.batch * key_steps(), threads, [&](std::int64_t item, int) {
+      keys_[item] = look_at_keys(item / key_steps(), item % key_steps() * bounds_step);
     });
-    prim::parallel_items<Isa>(args_.batch * blocks_, threads, [&](std::int64_t item, int) {
-      rows_[item] = bounds_of_rows(item / blocks_, item % blocks_ * block_rows);
+    prim::parallel_items<Isa>(args_.batch * row_steps(), threads, [&](std::int64_t item, int) {
+      rows_[item] = look_at_rows(item / row_steps(), item % row_steps() * bounds_step);
     });
   }
 
-  /// How much of a tile a block of rows of a head sees. What the mask hides is not looked at.
-  prim::tile_visibility of_tile(std::int64_t entry, std::int64_t head, std::int64_t block,
-                                std::int64_t tile) const {
+  /// How much of a tile its rows see. What the mask hides is not looked at.
+  prim::tile_visibility classify(const prim::score_tile& tile) const {
     using enum prim::tile_visibility;
-    const row_bounds& rows = rows_[entry * blocks_ + block];
-    const key_bounds& keys = keys_[entry * tiles_ + tile];
-    if (keys.positions.most < rows.first.least || keys.positions.least > rows.last.most ||
-        !keys.segments.meets(rows.segments)) {
-      return skip;
+    bool all = true;
+    if (has_intervals_) {
+      const row_bounds rows = bounds_of_rows(tile);
+      const key_bounds keys = bounds_of_keys(tile);
+      if (keys.positions.most < rows.first.least || keys.positions.least > rows.last.most ||
+          !keys.segments.meets(rows.segments)) {
+        return skip;
+      }
+      all = rows.all_see && keys.positions.least >= rows.first.most &&
+            keys.positions.most <= rows.last.least && keys.segments.is_one_number() &&
+            rows.segments.is_one_number();
     }
-    const bool all = rows.all_see && keys.positions.least >= rows.first.most &&
-                     keys.positions.most <= rows.last.least && keys.segments.is_one_number() &&
-                     rows.segments.is_one_number();
-    const std::int64_t row = block * block_rows, key = tile * block_keys;
-    const prim::score_tile place{.entry = entry,
-                                 .head_begin = static_cast<int>(head),
-                                 .head_end = static_cast<int>(head) + 1,
-                                 .query_begin = row,
-                                 .query_end = std::min(row + block_rows, args_.q_len),
-                                 .key_begin = key,
-                                 .key_end = std::min(key + block_keys, args_.kv_len)};
+    prim::score_tile asked = tile;
+    asked.head_begin = head_of_call(tile.head_begin);
+    asked.head_end = head_of_call(tile.head_end - 1) + 1;
     const prim::tile_visibility of_pairs =
-        blocks_of(place).seen(args_.mask.data != nullptr, functor_, place);
+        blocks_of(tile).seen(args_.mask.data != nullptr, functor_, asked);
     return of_pairs == full && !all ? partial : of_pairs;
   }
+  /// The same of a tile of the rows for any type.
+  prim::tile_visibility of_tile(std::int64_t entry, std::int64_t head, std::int64_t block,
+                                std::int64_t tile) const {
+    const std::int64_t row = block * block_rows, key = tile * block_keys;
+    return classify({.entry = entry,
+                     .head_begin = static_cast<int>(head),
+                     .head_end = static_cast<int>(head) + 1,
+                     .query_begin = row,
+                     .query_end = std::min(row + block_rows, args_.q_len),
+                     .key_begin = key,
+                     .key_end = std::min(key + block_keys, args_.kv_len)});
+  }
 
-  /// Hides the pairs of a tile, in `scores`, that do not see each other.
+  /// The first keys of a tile, one behind the other, that some of its rows see, and how much of
+  /// them: blocks, or what bounds are known of. `skip`: there are none.
+  attention::cpu::key_run first_run(const prim::score_tile& tile) const {
+    using enum prim::tile_visibility;
+    attention::cpu::key_run run;
+    prim::score_tile piece = tile;
+    for (std::int64_t key = tile.key_begin; key < tile.key_end; key = piece.key_end) {
+      piece.key_begin = key;
+      piece.key_end = std::min(piece_end(key), tile.key_end);
+      const prim::tile_visibility seen = classify(piece);
+      if (seen == skip && run.seen != skip) break;
+      if (seen == skip) continue;
+      if (run.seen == skip) run = {{key, key}, seen};
+      run.keys.end = piece.key_end;
+      if (seen != run.seen) run.seen = partial;
+    }
+    return run;
+  }
+
+  std::int64_t rows_of_block() const {
+    return args_.block_mask.data == nullptr ? 0 : std::min(args_.block_q, args_.q_len);
+  }
+
+  /// Hides the keys of columns [begin, end) that the row of `at` does not see. Column c is key
+  /// key0 + c.
+  void hide_row(const position& at, std::int64_t key0, int begin, int end, float* scores) const {
+    if (has_intervals_) hide_by_view(at, key0, begin, end, scores);
+    const bool asks = is_functor<Mask> || args_.mask.data != nullptr;
+    if (args_.block_mask.data == nullptr) {
+      if (asks) ask(at, key0, begin, end, scores);
+      return;
+    }
+    const std::uint8_t* const blocks =
+        blocks_of_row(at.batch, at.head, quotient(at.query, args_.block_q));
+    std::int64_t block = quotient(key0 + begin, args_.block_k);
+    for (int c = begin; c < end; ++block) {
+      const auto next = static_cast<int>(
+          std::min<std::int64_t>((block + 1) * args_.block_k - key0, std::int64_t{end}));
+      const std::uint8_t shown = blocks[block * args_.block_mask.column];
+      if (shown == 0) {
+        std::fill(scores + c, scores + next, prim::minus_infinity);
+      } else if (asks && !is_whole(shown)) {
+        ask(at, key0, c, next, scores);
+      }
+      c = next;
+    }
+  }
+  /// The same of all rows of a tile of the rows for any type.
   void hide(std::int64_t entry, std::int64_t head, std::int64_t block, std::int64_t tile,
             const score_block<Isa>& scores) const {
-    tile_keys keys;
-    load(entry, tile * block_keys, scores.keys, keys);
-    float hidden[block_keys];
     for (int r = 0; r < scores.rows; ++r) {
-      const std::int64_t row = block * block_rows + r;
-      const row_view view = view_of(entry, row);
-      for (int c = 0; c < block_keys; ++c) {
-        const bool seen = (keys.position[c] >= view.first) & (keys.position[c] <= view.last) &
-                          (keys.segment[c] == view.segment);
-        hidden[c] = seen ? 0.0f : -1.0f;
-      }
-      if (hides_more()) hide_more(entry, head, row, tile, keys, hidden);
-      scores.hide(r, hidden);
+      const position at{
+          .batch = entry, .head = static_cast<int>(head), .query = block * block_rows + r};
+      hide_row(at, tile * block_keys, 0, scores.keys, scores.score_row(r));
+      scores.hide_outside(r, 0, scores.keys);
     }
   }
 
  private:
-  /// Keys behind the last have a segment that no row has.
-  struct tile_keys {
-    std::int64_t position[block_keys];
-    std::int64_t block[block_keys];  ///< of block_mask
-    std::int32_t segment[block_keys];
-  };
+  std::int64_t key_steps() const { return (args_.kv_len + bounds_step - 1) / bounds_step; }
+  std::int64_t row_steps() const { return (args_.q_len + bounds_step - 1) / bounds_step; }
+  int head_of_call(int head) const { return first_head_ + head * head_step_; }
+
+  /// Quotients of 32 bits take a part of the time of those of 64.
+  static TESSERA_INLINE std::int64_t quotient(std::int64_t at, std::int64_t size) {
+    if ((at | size) >> 32 != 0) return at / size;
+    return static_cast<std::uint32_t>(at) / static_cast<std::uint32_t>(size);
+  }
+  /// Keys from `key` on that are looked at together.
+  std::int64_t piece_end(std::int64_t key) const {
+    std::int64_t end = args_.kv_len;
+    if (args_.block_mask.data != nullptr) {
+      end = (quotient(key, args_.block_k) + 1) * args_.block_k;
+    }
+    if (has_intervals_) end = std::min<std::int64_t>(end, (key / block_keys + 1) * block_keys);
+    return end;
+  }
 
   static std::int32_t number(const sparse_numbers& of, std::int64_t entry, std::int64_t token) {
     return of.data[entry * of.entry + token * of.token];
@@ -166,36 +250,54 @@ class visible_pairs {
     return view;
   }
 
-  key_bounds bounds_of_keys(std::int64_t entry, std::int64_t first) const {
+  key_bounds look_at_keys(std::int64_t entry, std::int64_t first) const {
     key_bounds bounds;
-    for (std::int64_t key = first; key < std::min(first + block_keys, args_.kv_len); ++key) {
+    for (std::int64_t key = first; key < std::min(first + bounds_step, args_.kv_len); ++key) {
       bounds.positions.add(key_position(entry, key));
       bounds.segments.add(key_segment(entry, key));
     }
     return bounds;
   }
-  row_bounds bounds_of_rows(std::int64_t entry, std::int64_t first) const {
+  row_bounds look_at_rows(std::int64_t entry, std::int64_t first) const {
     row_bounds bounds;
-    for (std::int64_t row = first; row < std::min(first + block_rows, args_.q_len); ++row) {
-      const row_view view = view_of(entry, row);
-      if (view.first > view.last) {
-        bounds.all_see = false;
-        continue;
-      }
-      bounds.first.add(view.first);
-      bounds.last.add(view.last);
-      bounds.segments.add(view.segment);
+    for (std::int64_t row = first; row < std::min(first + bounds_step, args_.q_len); ++row) {
+      add_row(entry, row, bounds);
     }
     return bounds;
   }
-
-  void load(std::int64_t entry, std::int64_t first, int count, tile_keys& keys) const {
-    for (int c = 0; c < block_keys; ++c) {
-      const bool present = c < count;
-      keys.position[c] = present ? key_position(entry, first + c) : 0;
-      keys.segment[c] = present ? key_segment(entry, first + c) : -1;
-      keys.block[c] = present ? (first + c) / args_.block_k : 0;
+  void add_row(std::int64_t entry, std::int64_t row, row_bounds& bounds) const {
+    const row_view view = view_of(entry, row);
+    if (view.first > view.last) {
+      bounds.all_see = false;
+      return;
     }
+    bounds.first.add(view.first);
+    bounds.last.add(view.last);
+    bounds.segments.add(view.segment);
+  }
+
+  /// Positions in order: both ends of the rows' intervals grow with the row.
+  row_bounds bounds_of_rows(const prim::score_tile& tile) const {
+    row_bounds bounds;
+    if (!has_bounds_) {
+      add_row(tile.entry, tile.query_begin, bounds);
+      add_row(tile.entry, tile.query_end - 1, bounds);
+      return bounds;
+    }
+    const row_bounds* const rows = rows_ + tile.entry * row_steps();
+    for (std::int64_t s = tile.query_begin / bounds_step; s * bounds_step < tile.query_end; ++s) {
+      bounds.add(rows[s]);
+    }
+    return bounds;
+  }
+  key_bounds bounds_of_keys(const prim::score_tile& tile) const {
+    if (!has_bounds_) return {{tile.key_begin, tile.key_end - 1}, {0, 0}};
+    key_bounds bounds;
+    const key_bounds* const keys = keys_ + tile.entry * key_steps();
+    for (std::int64_t s = tile.key_begin / bounds_step; s * bounds_step < tile.key_end; ++s) {
+      bounds.add(keys[s]);
+    }
+    return bounds;
   }
 
   const std::uint8_t* blocks_of_row(std::int64_t entry, std::int64_t head,
@@ -203,70 +305,60 @@ class visible_pairs {
     const sparse_mask& mask = args_.block_mask;
     return mask.data + entry * mask.entry + head * mask.head + block_row * mask.row;
   }
-  /// Elements of block_mask for a row and each key of a tile; of none, they show part.
-  void load_blocks(std::int64_t entry, std::int64_t head, std::int64_t row, const tile_keys& keys,
-                   std::uint8_t* shown) const {
-    std::fill(shown, shown + block_keys, static_cast<std::uint8_t>(block_shown::part));
-    if (args_.block_mask.data == nullptr) return;
-    const std::uint8_t* const blocks = blocks_of_row(entry, head, row / args_.block_q);
-    for (int c = 0; c < block_keys; ++c) {
-      shown[c] = blocks[keys.block[c] * args_.block_mask.column];
-    }
-  }
-  /// Something beside positions and segments hides pairs.
-  bool hides_more() const {
-    return is_functor<Mask> || args_.mask.data != nullptr || args_.block_mask.data != nullptr;
-  }
-  void hide_more(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
-                 const tile_keys& keys, float* hidden) const {
-    std::uint8_t shown[block_keys];  // of the blocks that the keys lie in
-    load_blocks(entry, head, row, keys, shown);
-    if (args_.mask.data != nullptr) hide_masked(entry, head, row, tile, shown, hidden);
-    if constexpr (is_functor<Mask>) ask_functor(entry, head, row, tile, shown, hidden);
-    for (int c = 0; c < block_keys; ++c) hidden[c] = shown[c] != 0 ? hidden[c] : -1.0f;
-  }
-  void hide_masked(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
-                   const std::uint8_t* of_blocks, float* hidden) const {
-    const sparse_mask& mask = args_.mask;
-    const std::uint8_t* const shown = mask.data + entry * mask.entry + head * mask.head +
-                                      row * mask.row + tile * block_keys * mask.column;
-    const auto count = std::min<std::int64_t>(block_keys, args_.kv_len - tile * block_keys);
-    for (std::int64_t c = 0; c < count; ++c) {
-      const bool seen = (shown[c * mask.column] != 0) | is_whole(of_blocks[c]);
-      hidden[c] = seen ? hidden[c] : -1.0f;
-    }
-  }
-  /// About the pairs that nothing else hides.
-  void ask_functor(std::int64_t entry, std::int64_t head, std::int64_t row, std::int64_t tile,
-                   const std::uint8_t* of_blocks, float* hidden) const {
-    position at{.batch = entry,
-                .head = static_cast<int>(head),
-                .query = row,
-                .query_position = row_position(entry, row)};
-    for (int c = 0; c < block_keys; ++c) {
-      if (hidden[c] != 0.0f || of_blocks[c] == 0 || is_whole(of_blocks[c])) continue;
-      at.key = tile * block_keys + c;
-      if (!functor_(at)) hidden[c] = -1.0f;
-    }
-  }
-
   tile_blocks blocks_of(const prim::score_tile& tile) const {
     if (args_.block_mask.data == nullptr) return tile_blocks::without_mask();
     tile_blocks blocks;
-    const std::int64_t last_row = (tile.query_end - 1) / args_.block_q;
-    const std::int64_t last_column = (tile.key_end - 1) / args_.block_k;
-    for (std::int64_t i = tile.query_begin / args_.block_q; i <= last_row; ++i) {
-      const std::uint8_t* const shown = blocks_of_row(tile.entry, tile.head_begin, i);
-      for (std::int64_t j = tile.key_begin / args_.block_k; j <= last_column; ++j) {
-        blocks.add(shown[j * args_.block_mask.column]);
+    const int head_end = args_.block_mask.head == 0 ? tile.head_begin + 1 : tile.head_end;
+    const std::int64_t first_row = quotient(tile.query_begin, args_.block_q);
+    const std::int64_t first_column = quotient(tile.key_begin, args_.block_k);
+    for (int head = tile.head_begin; head < head_end; ++head) {
+      for (std::int64_t i = first_row; i * args_.block_q < tile.query_end; ++i) {
+        const std::uint8_t* const shown = blocks_of_row(tile.entry, head, i);
+        for (std::int64_t j = first_column; j * args_.block_k < tile.key_end; ++j) {
+          blocks.add(shown[j * args_.block_mask.column]);
+        }
       }
     }
     return blocks;
   }
 
+  /// Positions and segments.
+  void hide_by_view(const position& at, std::int64_t key0, int begin, int end,
+                    float* scores) const {
+    const row_view view = view_of(at.batch, at.query);
+    for (int c = begin; c < end; ++c) {
+      const std::int64_t position = key_position(at.batch, key0 + c);
+      const bool seen = (position >= view.first) & (position <= view.last) &
+                        (key_segment(at.batch, key0 + c) == view.segment);
+      scores[c] = seen ? scores[c] : prim::minus_infinity;
+    }
+  }
+  /// The mask, and the functor about what nothing else hides.
+  void ask(const position& at, std::int64_t key0, int begin, int end, float* scores) const {
+    if (const sparse_mask& mask = args_.mask; mask.data != nullptr) {
+      const std::uint8_t* const shown = mask.data + at.batch * mask.entry + at.head * mask.head +
+                                        at.query * mask.row + key0 * mask.column;
+      for (int c = begin; c < end; ++c) {
+        scores[c] = shown[c * mask.column] != 0 ? scores[c] : prim::minus_infinity;
+      }
+    }
+    if constexpr (is_functor<Mask>) {
+      position asked{.batch = at.batch,
+                     .head = head_of_call(at.head),
+                     .query = at.query,
+                     .query_position = row_position(at.batch, at.query)};
+      for (int c = begin; c < end; ++c) {
+        if (scores[c] == prim::minus_infinity) continue;
+        asked.key = key0 + c;
+        if (!functor_(asked)) scores[c] = prim::minus_infinity;
+      }
+    }
+  }
+
   const args_type& args_;
   const Mask& functor_;
-  std::int64_t tiles_, blocks_;
+  int first_head_, head_step_;
+  bool has_bounds_, has_intervals_;
   key_bounds* keys_;
   row_bounds* rows_;
 };

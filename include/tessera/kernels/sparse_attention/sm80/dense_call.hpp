@@ -1,5 +1,5 @@
-// What blocksparse attention by the dense kernels for the matrix unit is on every back end: the
-// call that those kernels get, and launches of one call or of each head of its groups.
+// What blocksparse attention by the dense kernels for the matrix unit is on every back end:
+// launches of one call or of each head of its groups (common/dense_call.hpp).
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/sparse_attention/common/dense_call.hpp>
 #include <tessera/kernels/sparse_attention/sm80/blocksparse.hpp>
 #include <tessera/kernels/sparse_attention/sm80/kernel_queue.hpp>
 #include <tessera/kernels/sparse_attention/sm80/pair_scores.hpp>
@@ -18,67 +19,6 @@
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::sparse_attention::sm80 {
-
-/// Head `number` of each group, of which there are `group`; of a tensor that is absent, nothing.
-template <class Tensor>
-Tensor heads_of(Tensor tensor, std::int64_t number, std::int64_t group) {
-  if (tensor.data == nullptr) return tensor;
-  if constexpr (requires { tensor.type; }) {
-    const auto bytes = static_cast<std::int64_t>(size_of(tensor.type));
-    tensor.data = static_cast<std::byte*>(tensor.data) + number * tensor.head * bytes;
-  } else {
-    tensor.data += number * tensor.head;
-  }
-  tensor.head *= group;
-  return tensor;
-}
-
-inline row_strides dense_strides(const sparse_rows& of) {
-  return {.batch = of.entry, .row = of.token, .head = of.head};
-}
-
-/// Without positions, causality and windows are intervals of keys, which the dense kernels know.
-inline void leave_to_dense_kernels(const blocksparse_kernel_args& call, visible_pairs& pairs) {
-  if (call.q_positions.data != nullptr) return;
-  pairs.causal = false;
-  pairs.window_left = pairs.window_right = visible_pairs::far;
-}
-
-/// The dense call without what the mask of pairs says.
-inline attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
-  const auto reach = [](std::int64_t window) {
-    return window == blocksparse_kernel_args::far ? unbounded : window;
-  };
-  attention_kernel_args dense;
-  dense.q = call.q.data;
-  dense.k = call.k.data;
-  dense.v = call.v.data;
-  dense.out = call.out.data;
-  dense.q_strides = dense_strides(call.q);
-  dense.k_strides = dense_strides(call.k);
-  dense.v_strides = dense_strides(call.v);
-  dense.out_strides = dense_strides(call.out);
-  dense.lse = {call.lse.data, call.lse.entry, call.lse.head, call.lse.token};
-  dense.sinks = call.sinks.data;
-  dense.sink_head_stride = call.sinks.head;
-  dense.sink_stride = call.sinks.sink;
-  dense.sink_count = static_cast<int>(call.sink_count);
-  dense.batch = call.batch;
-  dense.q_len = call.q_len;
-  dense.kv_len = call.kv_len;
-  dense.q_heads = static_cast<int>(call.q_heads);
-  dense.kv_heads = static_cast<int>(call.kv_heads);
-  dense.head_dim = static_cast<int>(call.head_dim);
-  dense.v_head_dim = static_cast<int>(call.v_head_dim);
-  dense.softmax_scale = call.softmax_scale;
-  dense.soft_cap = call.soft_cap;
-  dense.top_left = call.first_position == 0;
-  if (call.q_positions.data != nullptr) return dense;
-  dense.causal = call.causal;
-  dense.window_left = reach(call.window_left);
-  dense.window_right = reach(call.window_right);
-  return dense;
-}
 
 /// What both directions have besides the dense kernels: who sees whom, with the bounds of positions
 /// and segments that a kernel makes first, and the workspace of the dense launch.
@@ -148,30 +88,6 @@ class dense_blocksparse_row : public dense_launch<Kernel, Mask> {
   }
 
  private:
-  /// Heads of a group are rows of the same tile, unless they have masks of their own: then each
-  /// has launches of its own.
-  static std::int64_t parts_in(const blocksparse_kernel_args& call) {
-    const auto has_heads = [](const sparse_mask& mask) {
-      return mask.data != nullptr && mask.head != 0;
-    };
-    const std::int64_t group = call.q_heads / call.kv_heads;
-    return has_heads(call.mask) || has_heads(call.block_mask) ? group : 1;
-  }
-  /// Head `number` of each group.
-  static blocksparse_kernel_args part_of(const blocksparse_kernel_args& call, std::int64_t number) {
-    const std::int64_t group = parts_in(call);
-    blocksparse_kernel_args part = call;
-    if (group == 1) return part;
-    part.q_heads = call.kv_heads;
-    part.q = heads_of(call.q, number, group);
-    part.out = heads_of(call.out, number, group);
-    part.lse = heads_of(call.lse, number, group);
-    part.mask = heads_of(call.mask, number, group);
-    part.block_mask = heads_of(call.block_mask, number, group);
-    part.sinks = heads_of(call.sinks, number, group);
-    return part;
-  }
-
   status launch_parts(const launch_context& context) const {
     const std::int64_t parts = parts_in(call_);
     for (std::int64_t number = 0; number < parts; ++number) {
