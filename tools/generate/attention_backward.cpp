@@ -40,9 +40,11 @@ struct attention_backward_description {
            &attention_backward_config::in_turns}};
 
   static std::string unit_of(const attention_backward_config& config) {
-    return fmt::format("{}_d{}{}{}", enumerator_name(config.type),
-                       config.head_dim == 0 ? "any" : std::to_string(config.head_dim),
-                       config.d_q_atomics ? "_atomics" : "", config.in_turns ? "_turns" : "");
+    if (is_cuda(config.target)) {
+      return fmt::format("{}_{}", enumerator_name(config.type), head_dims_of_unit(config.head_dim));
+    }
+    return fmt::format("{}_d{}", enumerator_name(config.type),
+                       config.head_dim == 0 ? "any" : std::to_string(config.head_dim));
   }
 };
 
