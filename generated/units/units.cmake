@@ -270,9 +270,11 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu
+  units/cuda_sm80/attention_backward_bf16_d128.cu
   units/cuda_sm80/attention_backward_bf16_dany.cu
   units/cuda_sm80/attention_backward_bf16_to_d256.cu
   units/cuda_sm80/attention_backward_bf16_to_d96.cu
+  units/cuda_sm80/attention_backward_f16_d128.cu
   units/cuda_sm80/attention_backward_f16_dany.cu
   units/cuda_sm80/attention_backward_f16_to_d256.cu
   units/cuda_sm80/attention_backward_f16_to_d96.cu
@@ -345,8 +347,10 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_f16_to_d96_paged.cu
   units/cuda_sm90/attention_f8_e4m3_to_d256.cu
   units/cuda_sm90/attention_f8_e4m3_to_d96.cu
+  units/cuda_sm90/attention_backward_bf16_d128.cu
   units/cuda_sm90/attention_backward_bf16_to_d256.cu
   units/cuda_sm90/attention_backward_bf16_to_d96.cu
+  units/cuda_sm90/attention_backward_f16_d128.cu
   units/cuda_sm90/attention_backward_f16_to_d256.cu
   units/cuda_sm90/attention_backward_f16_to_d96.cu
   units/cuda_sm90/chunked_scan_bf16_forward_chunk.cu
