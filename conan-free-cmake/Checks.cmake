@@ -43,11 +43,11 @@ tessera_check(forbidden COMMAND Python3::Interpreter ${checks}/forbidden.py)
 tessera_check(scripts COMMAND ${checks}/scripts.sh)
 tessera_check(headers TIMEOUT 600 COMMAND Python3::Interpreter
   ${checks}/headers.py ${CMAKE_CXX_COMPILER})
-tessera_check(rules COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
+tessera_check(rules TIMEOUT 300 COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
 if(also_clang)
   tessera_check(headers_clang TIMEOUT 600 COMMAND Python3::Interpreter
     ${checks}/headers.py ${TESSERA_CLANGXX})
-  tessera_check(rules_clang COMMAND Python3::Interpreter ${checks}/rules.py ${TESSERA_CLANGXX})
+  tessera_check(rules_clang TIMEOUT 300 COMMAND Python3::Interpreter ${checks}/rules.py ${TESSERA_CLANGXX})
 endif()
 
 # A sanitizer adds initialisers, symbols and run-time libraries that consumers would have to share.
@@ -70,7 +70,7 @@ endif()
 
 # Unoptimised code spills by nature; a sanitizer adds calls.
 if(plain AND CMAKE_BUILD_TYPE STREQUAL "Release")
-  tessera_check(disassembly COMMAND Python3::Interpreter ${checks}/disassembly.py
+  tessera_check(disassembly TIMEOUT 300 COMMAND Python3::Interpreter ${checks}/disassembly.py
     $<TARGET_FILE:tessera>)
   tessera_check(disassembly_can_fail COMMAND Python3::Interpreter ${checks}/disassembly.py --planted
     ${CMAKE_CXX_COMPILER})

@@ -252,93 +252,54 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/sparse_attention_native_sparse_forward_bf16_d64.cpp
 )
 set(tessera_units_cuda_sm80
-  units/cuda_sm80/attention_bf16_d128.cu
-  units/cuda_sm80/attention_bf16_d128_coded.cu
-  units/cuda_sm80/attention_bf16_d128_decode.cu
-  units/cuda_sm80/attention_bf16_d128_decode_coded.cu
-  units/cuda_sm80/attention_bf16_d128_decode_paged.cu
-  units/cuda_sm80/attention_bf16_d128_paged.cu
-  units/cuda_sm80/attention_bf16_d192.cu
-  units/cuda_sm80/attention_bf16_d192v128.cu
-  units/cuda_sm80/attention_bf16_d256.cu
-  units/cuda_sm80/attention_bf16_d256_decode.cu
-  units/cuda_sm80/attention_bf16_d40.cu
-  units/cuda_sm80/attention_bf16_d64.cu
-  units/cuda_sm80/attention_bf16_d64_coded.cu
-  units/cuda_sm80/attention_bf16_d64_decode.cu
-  units/cuda_sm80/attention_bf16_d64_decode_coded.cu
-  units/cuda_sm80/attention_bf16_d64_decode_paged.cu
-  units/cuda_sm80/attention_bf16_d64_paged.cu
-  units/cuda_sm80/attention_bf16_d72.cu
-  units/cuda_sm80/attention_bf16_d80.cu
-  units/cuda_sm80/attention_bf16_d96.cu
-  units/cuda_sm80/attention_bf16_d96_decode.cu
   units/cuda_sm80/attention_bf16_dany.cu
   units/cuda_sm80/attention_bf16_dany_decode.cu
   units/cuda_sm80/attention_bf16_dany_decode_paged.cu
   units/cuda_sm80/attention_bf16_dany_paged.cu
-  units/cuda_sm80/attention_f16_d128.cu
-  units/cuda_sm80/attention_f16_d128_coded.cu
-  units/cuda_sm80/attention_f16_d128_decode.cu
-  units/cuda_sm80/attention_f16_d128_decode_coded.cu
-  units/cuda_sm80/attention_f16_d128_decode_paged.cu
-  units/cuda_sm80/attention_f16_d128_paged.cu
-  units/cuda_sm80/attention_f16_d192.cu
-  units/cuda_sm80/attention_f16_d192v128.cu
-  units/cuda_sm80/attention_f16_d256.cu
-  units/cuda_sm80/attention_f16_d256_decode.cu
-  units/cuda_sm80/attention_f16_d40.cu
-  units/cuda_sm80/attention_f16_d64.cu
-  units/cuda_sm80/attention_f16_d64_coded.cu
-  units/cuda_sm80/attention_f16_d64_decode.cu
-  units/cuda_sm80/attention_f16_d64_decode_coded.cu
-  units/cuda_sm80/attention_f16_d64_decode_paged.cu
-  units/cuda_sm80/attention_f16_d64_paged.cu
-  units/cuda_sm80/attention_f16_d72.cu
-  units/cuda_sm80/attention_f16_d80.cu
-  units/cuda_sm80/attention_f16_d96.cu
-  units/cuda_sm80/attention_f16_d96_decode.cu
+  units/cuda_sm80/attention_bf16_to_d256.cu
+  units/cuda_sm80/attention_bf16_to_d256_coded.cu
+  units/cuda_sm80/attention_bf16_to_d256_decode.cu
+  units/cuda_sm80/attention_bf16_to_d256_decode_coded.cu
+  units/cuda_sm80/attention_bf16_to_d256_decode_paged.cu
+  units/cuda_sm80/attention_bf16_to_d256_paged.cu
+  units/cuda_sm80/attention_bf16_to_d96.cu
+  units/cuda_sm80/attention_bf16_to_d96_coded.cu
+  units/cuda_sm80/attention_bf16_to_d96_decode.cu
+  units/cuda_sm80/attention_bf16_to_d96_decode_coded.cu
+  units/cuda_sm80/attention_bf16_to_d96_decode_paged.cu
+  units/cuda_sm80/attention_bf16_to_d96_paged.cu
   units/cuda_sm80/attention_f16_dany.cu
   units/cuda_sm80/attention_f16_dany_decode.cu
   units/cuda_sm80/attention_f16_dany_decode_paged.cu
   units/cuda_sm80/attention_f16_dany_paged.cu
-  units/cuda_sm80/attention_f32_d128.cu
-  units/cuda_sm80/attention_f32_d256.cu
-  units/cuda_sm80/attention_f32_d64.cu
+  units/cuda_sm80/attention_f16_to_d256.cu
+  units/cuda_sm80/attention_f16_to_d256_coded.cu
+  units/cuda_sm80/attention_f16_to_d256_decode.cu
+  units/cuda_sm80/attention_f16_to_d256_decode_coded.cu
+  units/cuda_sm80/attention_f16_to_d256_decode_paged.cu
+  units/cuda_sm80/attention_f16_to_d256_paged.cu
+  units/cuda_sm80/attention_f16_to_d96.cu
+  units/cuda_sm80/attention_f16_to_d96_coded.cu
+  units/cuda_sm80/attention_f16_to_d96_decode.cu
+  units/cuda_sm80/attention_f16_to_d96_decode_coded.cu
+  units/cuda_sm80/attention_f16_to_d96_decode_paged.cu
+  units/cuda_sm80/attention_f16_to_d96_paged.cu
   units/cuda_sm80/attention_f32_dany.cu
   units/cuda_sm80/attention_f32_dany_decode_paged.cu
   units/cuda_sm80/attention_f32_dany_paged.cu
+  units/cuda_sm80/attention_f32_to_d256.cu
+  units/cuda_sm80/attention_f32_to_d96.cu
   units/cuda_sm80/mean_pooling_bf16.cu
   units/cuda_sm80/mean_pooling_f16.cu
   units/cuda_sm80/mean_pooling_f32.cu
   units/cuda_sm80/attention_backward_bf16_d128.cu
-  units/cuda_sm80/attention_backward_bf16_d128_atomics.cu
-  units/cuda_sm80/attention_backward_bf16_d128_atomics_turns.cu
-  units/cuda_sm80/attention_backward_bf16_d192_atomics.cu
-  units/cuda_sm80/attention_backward_bf16_d192_atomics_turns.cu
-  units/cuda_sm80/attention_backward_bf16_d256_atomics.cu
-  units/cuda_sm80/attention_backward_bf16_d256_atomics_turns.cu
-  units/cuda_sm80/attention_backward_bf16_d64.cu
-  units/cuda_sm80/attention_backward_bf16_d64_atomics.cu
-  units/cuda_sm80/attention_backward_bf16_d64_atomics_turns.cu
-  units/cuda_sm80/attention_backward_bf16_d96.cu
-  units/cuda_sm80/attention_backward_bf16_d96_atomics.cu
-  units/cuda_sm80/attention_backward_bf16_d96_atomics_turns.cu
   units/cuda_sm80/attention_backward_bf16_dany.cu
+  units/cuda_sm80/attention_backward_bf16_to_d256.cu
+  units/cuda_sm80/attention_backward_bf16_to_d96.cu
   units/cuda_sm80/attention_backward_f16_d128.cu
-  units/cuda_sm80/attention_backward_f16_d128_atomics.cu
-  units/cuda_sm80/attention_backward_f16_d128_atomics_turns.cu
-  units/cuda_sm80/attention_backward_f16_d192_atomics.cu
-  units/cuda_sm80/attention_backward_f16_d192_atomics_turns.cu
-  units/cuda_sm80/attention_backward_f16_d256_atomics.cu
-  units/cuda_sm80/attention_backward_f16_d256_atomics_turns.cu
-  units/cuda_sm80/attention_backward_f16_d64.cu
-  units/cuda_sm80/attention_backward_f16_d64_atomics.cu
-  units/cuda_sm80/attention_backward_f16_d64_atomics_turns.cu
-  units/cuda_sm80/attention_backward_f16_d96.cu
-  units/cuda_sm80/attention_backward_f16_d96_atomics.cu
-  units/cuda_sm80/attention_backward_f16_d96_atomics_turns.cu
   units/cuda_sm80/attention_backward_f16_dany.cu
+  units/cuda_sm80/attention_backward_f16_to_d256.cu
+  units/cuda_sm80/attention_backward_f16_to_d96.cu
   units/cuda_sm80/attention_backward_f32_dany.cu
   units/cuda_sm80/kv_cache_append.cu
   units/cuda_sm80/kv_cache_copy.cu
@@ -352,38 +313,22 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/chunked_scan_f16_forward_chunk.cu
   units/cuda_sm80/chunked_scan_f32_backward.cu
   units/cuda_sm80/chunked_scan_f32_forward.cu
-  units/cuda_sm80/delta_rule_bf16_backward_k1024.cu
-  units/cuda_sm80/delta_rule_bf16_backward_k128.cu
-  units/cuda_sm80/delta_rule_bf16_backward_k256.cu
-  units/cuda_sm80/delta_rule_bf16_backward_k64.cu
-  units/cuda_sm80/delta_rule_bf16_forward_chunk_k128.cu
-  units/cuda_sm80/delta_rule_bf16_forward_chunk_k64.cu
-  units/cuda_sm80/delta_rule_bf16_forward_k1024.cu
-  units/cuda_sm80/delta_rule_bf16_forward_k128.cu
-  units/cuda_sm80/delta_rule_bf16_forward_k256.cu
-  units/cuda_sm80/delta_rule_bf16_forward_k64.cu
-  units/cuda_sm80/delta_rule_f16_backward_k1024.cu
-  units/cuda_sm80/delta_rule_f16_backward_k128.cu
-  units/cuda_sm80/delta_rule_f16_backward_k256.cu
-  units/cuda_sm80/delta_rule_f16_backward_k64.cu
-  units/cuda_sm80/delta_rule_f16_forward_k1024.cu
-  units/cuda_sm80/delta_rule_f16_forward_k128.cu
-  units/cuda_sm80/delta_rule_f16_forward_k256.cu
-  units/cuda_sm80/delta_rule_f16_forward_k64.cu
-  units/cuda_sm80/delta_rule_f32_backward_k1024.cu
-  units/cuda_sm80/delta_rule_f32_backward_k128.cu
-  units/cuda_sm80/delta_rule_f32_backward_k256.cu
-  units/cuda_sm80/delta_rule_f32_backward_k64.cu
-  units/cuda_sm80/delta_rule_f32_forward_k1024.cu
-  units/cuda_sm80/delta_rule_f32_forward_k128.cu
-  units/cuda_sm80/delta_rule_f32_forward_k256.cu
-  units/cuda_sm80/delta_rule_f32_forward_k64.cu
-  units/cuda_sm80/selective_scan_rwkv4_backward.cu
-  units/cuda_sm80/selective_scan_rwkv4_forward.cu
-  units/cuda_sm80/selective_scan_state_space_v1_backward.cu
-  units/cuda_sm80/selective_scan_state_space_v1_forward.cu
-  units/cuda_sm80/selective_scan_state_space_v2_backward.cu
-  units/cuda_sm80/selective_scan_state_space_v2_forward.cu
+  units/cuda_sm80/delta_rule_bf16_backward_to_k1024.cu
+  units/cuda_sm80/delta_rule_bf16_backward_to_k128.cu
+  units/cuda_sm80/delta_rule_bf16_forward_chunk.cu
+  units/cuda_sm80/delta_rule_bf16_forward_to_k1024.cu
+  units/cuda_sm80/delta_rule_bf16_forward_to_k128.cu
+  units/cuda_sm80/delta_rule_f16_backward_to_k1024.cu
+  units/cuda_sm80/delta_rule_f16_backward_to_k128.cu
+  units/cuda_sm80/delta_rule_f16_forward_to_k1024.cu
+  units/cuda_sm80/delta_rule_f16_forward_to_k128.cu
+  units/cuda_sm80/delta_rule_f32_backward_to_k1024.cu
+  units/cuda_sm80/delta_rule_f32_backward_to_k128.cu
+  units/cuda_sm80/delta_rule_f32_forward_to_k1024.cu
+  units/cuda_sm80/delta_rule_f32_forward_to_k128.cu
+  units/cuda_sm80/selective_scan_rwkv4.cu
+  units/cuda_sm80/selective_scan_state_space_v1.cu
+  units/cuda_sm80/selective_scan_state_space_v2.cu
   units/cuda_sm80/latent_attention_backward.cu
   units/cuda_sm80/latent_attention_bf16.cu
   units/cuda_sm80/latent_attention_expanded_bf16.cu
@@ -395,29 +340,18 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/quantized_product_f16.cu
   units/cuda_sm80/quantized_product_f32.cu
   units/cuda_sm80/sparse_attention_blocksparse_backward.cu
-  units/cuda_sm80/sparse_attention_blocksparse_backward_bf16_d128.cu
-  units/cuda_sm80/sparse_attention_blocksparse_backward_bf16_d64.cu
-  units/cuda_sm80/sparse_attention_blocksparse_backward_f16_d128.cu
-  units/cuda_sm80/sparse_attention_blocksparse_backward_f16_d64.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward_bf16.cu
+  units/cuda_sm80/sparse_attention_blocksparse_backward_f16.cu
   units/cuda_sm80/sparse_attention_blocksparse_forward.cu
-  units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d128.cu
-  units/cuda_sm80/sparse_attention_blocksparse_forward_bf16_d64.cu
-  units/cuda_sm80/sparse_attention_blocksparse_forward_f16_d128.cu
-  units/cuda_sm80/sparse_attention_blocksparse_forward_f16_d64.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward_bf16.cu
+  units/cuda_sm80/sparse_attention_blocksparse_forward_f16.cu
   units/cuda_sm80/sparse_attention_native_sparse_backward.cu
   units/cuda_sm80/sparse_attention_native_sparse_forward.cu
-  units/cuda_sm80/sparse_attention_native_sparse_forward_bf16_d128.cu
-  units/cuda_sm80/sparse_attention_native_sparse_forward_bf16_d64.cu
-  units/cuda_sm80/sparse_attention_native_sparse_forward_f16_d128.cu
-  units/cuda_sm80/sparse_attention_native_sparse_forward_f16_d64.cu
-  units/cuda_sm80/grouped_matmul_bf16_m128n128.cu
-  units/cuda_sm80/grouped_matmul_bf16_m128n256.cu
-  units/cuda_sm80/grouped_matmul_bf16_m64n64.cu
-  units/cuda_sm80/grouped_matmul_f16_m128n128.cu
-  units/cuda_sm80/grouped_matmul_f16_m128n256.cu
-  units/cuda_sm80/grouped_matmul_f16_m64n64.cu
-  units/cuda_sm80/grouped_matmul_f32_m128n128.cu
-  units/cuda_sm80/grouped_matmul_f32_m64n64.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward_bf16.cu
+  units/cuda_sm80/sparse_attention_native_sparse_forward_f16.cu
+  units/cuda_sm80/grouped_matmul_bf16.cu
+  units/cuda_sm80/grouped_matmul_f16.cu
+  units/cuda_sm80/grouped_matmul_f32.cu
   units/cuda_sm80/losses_cross_entropy.cu
   units/cuda_sm80/losses_kl_divergence.cu
   units/cuda_sm80/losses_linear_cross_entropy_bf16.cu
@@ -425,65 +359,31 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/losses_linear_cross_entropy_f32.cu
 )
 set(tessera_units_cuda_sm90
-  units/cuda_sm90/attention_bf16_d112.cu
-  units/cuda_sm90/attention_bf16_d128.cu
-  units/cuda_sm90/attention_bf16_d128_paged.cu
-  units/cuda_sm90/attention_bf16_d192.cu
-  units/cuda_sm90/attention_bf16_d192v128.cu
-  units/cuda_sm90/attention_bf16_d256.cu
-  units/cuda_sm90/attention_bf16_d40.cu
-  units/cuda_sm90/attention_bf16_d64.cu
-  units/cuda_sm90/attention_bf16_d64_paged.cu
-  units/cuda_sm90/attention_bf16_d72.cu
-  units/cuda_sm90/attention_bf16_d80.cu
-  units/cuda_sm90/attention_bf16_d96.cu
-  units/cuda_sm90/attention_f16_d112.cu
-  units/cuda_sm90/attention_f16_d128.cu
-  units/cuda_sm90/attention_f16_d128_paged.cu
-  units/cuda_sm90/attention_f16_d192.cu
-  units/cuda_sm90/attention_f16_d192v128.cu
-  units/cuda_sm90/attention_f16_d256.cu
-  units/cuda_sm90/attention_f16_d40.cu
-  units/cuda_sm90/attention_f16_d64.cu
-  units/cuda_sm90/attention_f16_d64_paged.cu
-  units/cuda_sm90/attention_f16_d72.cu
-  units/cuda_sm90/attention_f16_d80.cu
-  units/cuda_sm90/attention_f16_d96.cu
-  units/cuda_sm90/attention_f8_e4m3_d128.cu
-  units/cuda_sm90/attention_f8_e4m3_d256.cu
-  units/cuda_sm90/attention_f8_e4m3_d64.cu
-  units/cuda_sm90/attention_backward_bf16_d128_atomics.cu
-  units/cuda_sm90/attention_backward_bf16_d128_atomics_turns.cu
-  units/cuda_sm90/attention_backward_bf16_d192_atomics.cu
-  units/cuda_sm90/attention_backward_bf16_d192_atomics_turns.cu
-  units/cuda_sm90/attention_backward_bf16_d256_atomics.cu
-  units/cuda_sm90/attention_backward_bf16_d256_atomics_turns.cu
-  units/cuda_sm90/attention_backward_bf16_d64_atomics.cu
-  units/cuda_sm90/attention_backward_bf16_d64_atomics_turns.cu
-  units/cuda_sm90/attention_backward_bf16_d96_atomics.cu
-  units/cuda_sm90/attention_backward_bf16_d96_atomics_turns.cu
-  units/cuda_sm90/attention_backward_f16_d128_atomics.cu
-  units/cuda_sm90/attention_backward_f16_d128_atomics_turns.cu
-  units/cuda_sm90/attention_backward_f16_d192_atomics.cu
-  units/cuda_sm90/attention_backward_f16_d192_atomics_turns.cu
-  units/cuda_sm90/attention_backward_f16_d256_atomics.cu
-  units/cuda_sm90/attention_backward_f16_d256_atomics_turns.cu
-  units/cuda_sm90/attention_backward_f16_d64_atomics.cu
-  units/cuda_sm90/attention_backward_f16_d64_atomics_turns.cu
-  units/cuda_sm90/attention_backward_f16_d96_atomics.cu
-  units/cuda_sm90/attention_backward_f16_d96_atomics_turns.cu
+  units/cuda_sm90/attention_bf16_to_d256.cu
+  units/cuda_sm90/attention_bf16_to_d256_paged.cu
+  units/cuda_sm90/attention_bf16_to_d96.cu
+  units/cuda_sm90/attention_bf16_to_d96_paged.cu
+  units/cuda_sm90/attention_f16_to_d256.cu
+  units/cuda_sm90/attention_f16_to_d256_paged.cu
+  units/cuda_sm90/attention_f16_to_d96.cu
+  units/cuda_sm90/attention_f16_to_d96_paged.cu
+  units/cuda_sm90/attention_f8_e4m3_to_d256.cu
+  units/cuda_sm90/attention_f8_e4m3_to_d96.cu
+  units/cuda_sm90/attention_backward_bf16_d128.cu
+  units/cuda_sm90/attention_backward_bf16_to_d256.cu
+  units/cuda_sm90/attention_backward_bf16_to_d96.cu
+  units/cuda_sm90/attention_backward_f16_d128.cu
+  units/cuda_sm90/attention_backward_f16_to_d256.cu
+  units/cuda_sm90/attention_backward_f16_to_d96.cu
   units/cuda_sm90/chunked_scan_bf16_forward_chunk.cu
-  units/cuda_sm90/delta_rule_bf16_forward_chunk_k128.cu
-  units/cuda_sm90/delta_rule_bf16_forward_chunk_k64.cu
+  units/cuda_sm90/delta_rule_bf16_forward_chunk.cu
   units/cuda_sm90/latent_attention_bf16.cu
   units/cuda_sm90/latent_attention_expanded_bf16.cu
   units/cuda_sm90/latent_attention_f16.cu
   units/cuda_sm90/quantized_product_bf16.cu
   units/cuda_sm90/quantized_product_f16.cu
-  units/cuda_sm90/sparse_attention_blocksparse_forward_bf16_d128.cu
-  units/cuda_sm90/sparse_attention_blocksparse_forward_bf16_d64.cu
-  units/cuda_sm90/sparse_attention_blocksparse_forward_f16_d128.cu
-  units/cuda_sm90/sparse_attention_blocksparse_forward_f16_d64.cu
+  units/cuda_sm90/sparse_attention_blocksparse_forward_bf16.cu
+  units/cuda_sm90/sparse_attention_blocksparse_forward_f16.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n256.cu
   units/cuda_sm90/grouped_matmul_f16_m128n128.cu

@@ -54,12 +54,11 @@ class Project:
     an installed package lie at one depth: ccache then sees the same relative paths everywhere, and what
     one build compiled serves the others."""
 
-    def __init__(self, folder, prefix=None, arguments=(), languages="CXX", cache=True):
+    def __init__(self, folder, prefix=None, arguments=(), languages="CXX"):
         self.folder = pathlib.Path(folder).absolute()
         self.prefix = prefix
         self.arguments = list(arguments)
         self.languages = languages
-        self.cache = cache
         self.generator = None
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -114,7 +113,7 @@ class Project:
             arguments.append(f"-DCMAKE_PREFIX_PATH={self.prefix}")
         if shutil.which("ninja"):
             arguments += ["-G", "Ninja"]
-        if shutil.which("ccache") and self.cache:
+        if shutil.which("ccache"):
             arguments += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in
                           self.languages.split()]
         return run("cmake", "-S", self.folder, "-B", self.build_folder, *arguments,

@@ -26,7 +26,7 @@ KERNELS = ("tessera_add_kernels(my_kernels MODELS llama.json)\n"
 
 
 def main():
-    project = project_of(sys.argv[1:], cache=False)
+    project = project_of(sys.argv[1:])
     project.copy("engine.cpp", "tuned.cpp")
     shutil.copy(ROOT / "tools/models/llama-3.1-8b.json", project.folder / "llama.json")
     project.cmake_lists(KERNELS)
@@ -36,7 +36,7 @@ def main():
     seconds = time.monotonic() - start
     size = project.found("libmy_kernels.a").stat().st_size
     print(f"one model, every CPU back end: {seconds:.0f} s for {len(units)} units on {os.cpu_count()} "
-          f"cores (the aim is 60 s on 2), {size / 1e6:.2f} MB (at most {MOST_BYTES / 1e6:.0f})")
+          f"cores (the aim is 60 s on 2 with CCACHE_DISABLE=1), {size / 1e6:.2f} MB (at most {MOST_BYTES / 1e6:.0f})")
     if size > MOST_BYTES:
         raise Failed(f"libmy_kernels.a has {size} bytes, at most {MOST_BYTES}")
     project.build()

@@ -264,7 +264,7 @@ void require_taken_slot(const bound_call& call, std::size_t tensor, std::size_t 
 void require_what_list_says(const bound_call& call, std::size_t tensor, std::size_t list,
                             std::vector<condition>& all) {
   const tensor_form& form = call.form().tensors[list];
-  std::vector<std::int64_t> numbers = used_numbers_in(call, list);
+  const auto used_numbers = [&] { return used_numbers_in(call, list); };  // of lists alone
   const auto require_total = [&](std::int64_t total) {
     const int axis = axis_of(call, tensor, form.counts);
     if (axis < 0) return;
@@ -280,19 +280,22 @@ void require_what_list_says(const bound_call& call, std::size_t tensor, std::siz
     case tensor_contents::shared_pages:
       return;
     case tensor_contents::offsets: {
+      std::vector<std::int64_t> numbers = used_numbers();
       require_total(numbers.back());
       for (std::size_t n = 0; n + 1 < numbers.size(); ++n) numbers[n] = numbers[n + 1] - numbers[n];
       numbers.pop_back();
       return require_below(call, tensor, form.longest, list, std::move(numbers), all);
     }
     case tensor_contents::lengths:
-      return require_below(call, tensor, form.counts, list, std::move(numbers), all);
+      return require_below(call, tensor, form.counts, list, used_numbers(), all);
     case tensor_contents::page_numbers:
       return require_used_page(call, tensor, list, all);
     case tensor_contents::slots:
       return require_taken_slot(call, tensor, list, all);
-    case tensor_contents::group_sizes:
+    case tensor_contents::group_sizes: {
+      const std::vector<std::int64_t> numbers = used_numbers();
       return require_total(std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0}));
+    }
   }
 }
 

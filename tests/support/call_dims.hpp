@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -32,7 +33,23 @@ inline std::int64_t edge_extent(random_source& random, std::int64_t most) {
 class dims_draw {
  public:
   dims_draw(bound_call& call, const call_wishes& wishes, random_source& random)
-      : call_(call), form_(call.form()), wishes_(wishes), random_(random) {}
+      : call_(call),
+        form_(call.form()),
+        wishes_(wishes),
+        random_(random),
+        known_(reference::reference_of(call.op->name)) {
+    for (const tensor_form& form : form_.tensors) {
+      if (form.holds != tensor_contents::page_numbers || form.counts < 0) continue;
+      const tensor_form*& table = tables_[static_cast<std::size_t>(form.counts)];
+      if (table == nullptr) table = &form;
+    }
+    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
+      if (form_.dims[i].source == dim_source::tensor ||
+          is_said_by_options(static_cast<std::int8_t>(i))) {
+        factors_ |= 1u << i;
+      }
+    }
+  }
 
   /// Extents of all dims, none of them too much work together.
   void draw() {
@@ -55,7 +72,7 @@ class dims_draw {
     }
     find_pairs();
     settle_dims();
-    for (std::size_t turn = 0; work() > wishes_.work && turn < 16 * order.size(); ++turn) {
+    for (std::size_t turn = 0; takes_more_than(wishes_.work) && turn < 16 * order.size(); ++turn) {
       const std::size_t dim = order[turn / 4 % order.size()];
       if (is_fixed(dim) || drawn_[dim] <= std::max<std::int64_t>(least_of(dim), 1)) continue;
       drawn_[dim] = std::max(least_of(dim), edge_extent(random_, drawn_[dim] - 1));
@@ -71,32 +88,24 @@ class dims_draw {
     settle_dims();
   }
 
-  /// The largest product of the dims of two required tensors, or elements of one that may be there:
-  /// of a pool, most of which nobody reads, or of states that a reference keeps; or what the
-  /// reference says that it takes.
-  double work() const {
-    double most = 0;
-    for (const std::uint32_t pair : pairs_) most = std::max(most, extent_product(pair));
-    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
-      if ((call_.op->taken >> i & 1u) != 0) most = std::max(most, elements_of(i));
+  /// Whether that is more than the work: the largest product of the dims of two required tensors,
+  /// or elements of one that may be there: of a pool, most of which nobody reads, or of states that
+  /// a reference keeps; or what the reference says that it takes.
+  bool takes_more_than(double work) const {
+    for (const std::uint32_t pair : pairs_) {
+      if (extent_product(pair) > work) return true;
     }
-    const reference::operation_reference* const known = reference::reference_of(call_.op->name);
-    if (known != nullptr && known->steps != nullptr) most = std::max(most, known->steps(call_));
-    return most;
+    for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
+      if ((call_.op->taken >> i & 1u) != 0 && elements_of(i) > work) return true;
+    }
+    return known_ != nullptr && known_->steps != nullptr && known_->steps(call_) > work;
   }
 
  private:
   bool is_fixed(std::size_t dim) const { return wishes_.extents[dim].has_value(); }
 
   /// Pages are as many as the table has room for.
-  const tensor_form* table_of_pages(std::size_t dim) const {
-    for (const tensor_form& form : form_.tensors) {
-      if (form.holds == tensor_contents::page_numbers && form.counts == static_cast<int>(dim)) {
-        return &form;
-      }
-    }
-    return nullptr;
-  }
+  const tensor_form* table_of_pages(std::size_t dim) const { return tables_[dim]; }
   const multiple_rule* rule_of(std::size_t dim) const {
     for (const multiple_rule& rule : form_.multiples) {
       if (rule.of == static_cast<int>(dim)) return &rule;
@@ -180,11 +189,9 @@ class dims_draw {
   }
   double extent_product(std::uint32_t dims) const {
     double product = 1;
-    for (std::size_t i = 0; i < form_.dims.size(); ++i) {
-      const bool counts =
-          (dims >> i & 1u) != 0 && (form_.dims[i].source == dim_source::tensor ||
-                                    is_said_by_options(static_cast<std::int8_t>(i)));
-      if (counts) product *= static_cast<double>(call_.dims[i] + 1);
+    for (std::uint32_t left = dims & factors_; left != 0; left &= left - 1) {
+      product *=
+          static_cast<double>(call_.dims[static_cast<std::size_t>(std::countr_zero(left))] + 1);
     }
     return product;
   }
@@ -218,6 +225,9 @@ class dims_draw {
   random_source& random_;
   std::array<std::int64_t, max_dims> drawn_{};
   std::vector<std::uint32_t> pairs_;
+  const reference::operation_reference* known_;
+  std::array<const tensor_form*, max_dims> tables_{};  ///< of the pages that a dim counts
+  std::uint32_t factors_ = 0;                          ///< dims that products are made of
 };
 
 }  // namespace tessera::support

@@ -35,7 +35,7 @@ class problem_draw {
     if (wishes_.row != nullptr && !row_runs_the_least() && random_.chance(0.98)) return false;
     dims_draw dims(call_, wishes_, random_);
     dims.draw();
-    if (dims.work() > 8 * wishes_.work) return false;
+    if (dims.takes_more_than(8 * wishes_.work)) return false;
     return is_legal() && (wishes_.row == nullptr || row_runs());
   }
 

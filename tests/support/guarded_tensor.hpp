@@ -81,17 +81,14 @@ class guarded_tensor {
 
   /// True if nothing but elements has been written.
   bool margins_intact() const {
-    std::vector<bool> element(bytes_.size(), false);
+    std::vector<std::byte> margins = bytes_;
     const auto size = static_cast<std::int64_t>(size_of(view_.type));
     reference::for_each_element(view_, [&](std::int64_t, std::int64_t offset) {
-      for (std::int64_t byte = 0; byte < size; ++byte) {
-        element[static_cast<std::size_t>(begin_ + offset * size + byte)] = true;
-      }
+      std::fill_n(margins.begin() + begin_ + offset * size, size, guard_byte);
     });
-    for (std::size_t n = 0; n < bytes_.size(); ++n) {
-      if (!element[n] && bytes_[n] != guard_byte) return false;
-    }
-    return true;
+    // Every byte is as the one before it.
+    return margins.front() == guard_byte &&
+           std::memcmp(margins.data(), margins.data() + 1, margins.size() - 1) == 0;
   }
 
   /// True if nothing at all has been written since construction or `reset`.

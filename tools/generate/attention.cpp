@@ -81,10 +81,14 @@ struct attention_description {
   /// "bf16_d128": rows of a head dim share most of their code's templates, and are few. Rows with
   /// paged keys, and on CUDA decode rows, are apart, so that units compile side by side.
   static std::string unit_of(const attention_config& config) {
-    std::string text = fmt::format("{}_d", enumerator_name(config.type));
-    text += config.head_dim == 0 ? "any" : std::to_string(config.head_dim);
-    if (config.v_head_dim != config.head_dim) text += fmt::format("v{}", config.v_head_dim);
-    if (is_cuda(config.target) && config.phase == attention_phase::decode) text += "_decode";
+    std::string text = fmt::format("{}_", enumerator_name(config.type));
+    if (is_cuda(config.target)) {
+      text += head_dims_of_unit(config.head_dim);
+      if (config.phase == attention_phase::decode) text += "_decode";
+    } else {
+      text += config.head_dim == 0 ? "dany" : fmt::format("d{}", config.head_dim);
+      if (config.v_head_dim != config.head_dim) text += fmt::format("v{}", config.v_head_dim);
+    }
     if (config.keys != key_storage::contiguous) text += fmt::format("_{}", name_of(config.keys));
     return text;
   }

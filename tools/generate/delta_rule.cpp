@@ -37,8 +37,10 @@ struct delta_rule_description {
 
   static std::string unit_of(const delta_rule_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    return fmt::format("{}_{}_{}k{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       goes_by_chunks(config) ? "chunk_" : "", config.key_dim);
+    return fmt::format("{}_{}_{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       goes_by_chunks(config)  ? "chunk"
+                       : config.key_dim <= 128 ? "to_k128"
+                                               : "to_k1024");
   }
 };
 

@@ -83,6 +83,13 @@ void for_each_combination(const Block& block, typename Described::config_type co
   }
 }
 
+/// The head dims of a unit of GPU rows, by one of them, 0 for a row of any: a third of the time of
+/// a unit of few rows is for headers, and all of them in one take more than a minute.
+inline std::string_view head_dims_of_unit(int head_dim) {
+  if (head_dim == 0) return "dany";
+  return head_dim <= 96 ? "to_d96" : "to_d256";
+}
+
 /// "2 targets x 3 types": the lists of more than one value.
 template <class Described, class Block>
 std::string product_text(const Block& block) {

@@ -28,6 +28,7 @@ struct selective_scan_description {
       axis{"passes", &selective_scan_axes::passes, &selective_scan_config::pass}};
 
   static std::string unit_of(const selective_scan_config& config) {
+    if (is_cuda(config.target)) return std::string(enumerator_name(config.recurrence));
     return fmt::format("{}_{}", enumerator_name(config.recurrence), enumerator_name(config.pass));
   }
 };

@@ -6,9 +6,21 @@ namespace rows {
 struct attention_backward_cuda_sm80_f16_d128_128x128 {
   static constexpr attention_backward_config config{backend::cuda_sm80, dtype::f16, 128, 128, false, 128, 128, false};
 };
+struct attention_backward_cuda_sm80_f16_d128_atomics_64x64 {
+  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::f16, 128, 128, true, 64, 64, false};
+};
+struct attention_backward_cuda_sm80_f16_d128_atomics_turns_64x64 {
+  static constexpr attention_backward_config config{backend::cuda_sm80, dtype::f16, 128, 128, true, 64, 64, true};
+};
 }  // namespace rows
 
 template std::size_t kernels::attention_backward::sm80::workspace_bytes<rows::attention_backward_cuda_sm80_f16_d128_128x128>(const attention_backward_kernel_args&, int);
 template status kernels::attention_backward::sm80::launch<rows::attention_backward_cuda_sm80_f16_d128_128x128>(const attention_backward_kernel_args&, const launch_context&);
 template status kernels::attention_backward::sm80::prepare<rows::attention_backward_cuda_sm80_f16_d128_128x128>();
+template std::size_t kernels::attention_backward::sm80::workspace_bytes<rows::attention_backward_cuda_sm80_f16_d128_atomics_64x64>(const attention_backward_kernel_args&, int);
+template status kernels::attention_backward::sm80::launch<rows::attention_backward_cuda_sm80_f16_d128_atomics_64x64>(const attention_backward_kernel_args&, const launch_context&);
+template status kernels::attention_backward::sm80::prepare<rows::attention_backward_cuda_sm80_f16_d128_atomics_64x64>();
+template std::size_t kernels::attention_backward::sm80::workspace_bytes<rows::attention_backward_cuda_sm80_f16_d128_atomics_turns_64x64>(const attention_backward_kernel_args&, int);
+template status kernels::attention_backward::sm80::launch<rows::attention_backward_cuda_sm80_f16_d128_atomics_turns_64x64>(const attention_backward_kernel_args&, const launch_context&);
+template status kernels::attention_backward::sm80::prepare<rows::attention_backward_cuda_sm80_f16_d128_atomics_turns_64x64>();
 }  // namespace tessera
