@@ -37,6 +37,16 @@ struct quantized_config {
   friend constexpr bool operator==(const quantized_config&, const quantized_config&) = default;
 };
 
+/// CPU rows that multiply codes of 4 or 8 bits as they are, with rows of x in fixed point.
+constexpr bool multiplies_codes(const quantized_config& config) noexcept {
+  return config.target == backend::cpu_avx512_vnni && config.pass == quantized_pass::forward;
+}
+
+/// CPU rows that multiply codes of 4 bits as bf16, on tiles.
+constexpr bool multiplies_tiles(const quantized_config& config) noexcept {
+  return has_tile_products(config.target) && config.pass == quantized_pass::forward;
+}
+
 /// Rows of x that products of a few take on GPUs without groups, at most.
 inline constexpr std::int64_t thin_rows = 16;
 /// Whether rows of x are few, or on average those of a group: up to twice as many, as the second
