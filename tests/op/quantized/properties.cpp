@@ -126,6 +126,9 @@ TEST(quantized_matmul, is_the_product_with_the_decoded_weights) {
   }
 }
 
+/// Rows of kernels for few and for many rows of x have bits of their own.
+const context invariant{.policy = selection_policy{.promise = bits_promise::batch_invariant}};
+
 TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
   for (const quantized_options& options :
        {quantized_options{.mode = weight_mode::mxfp4},
@@ -140,12 +143,12 @@ TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
                                .w_q = weights.w_q,
                                .scales = weights.scales,
                                .out = view(call.y.data(), {call.batch, call.out})};
-    ASSERT_TRUE(quantized_matmul(args, options));
+    ASSERT_TRUE(quantized_matmul(args, options, invariant));
     for (const std::int64_t m : {0, 1, 255, 256, 299}) {
       std::vector<float> alone(call.out);
       args.x = view(call.x.data() + m * call.in, {1, call.in});
       args.out = view(alone.data(), {1, call.out});
-      ASSERT_TRUE(quantized_matmul(args, options));
+      ASSERT_TRUE(quantized_matmul(args, options, invariant));
       const float* const together = call.y.data() + m * call.out;
       EXPECT_EQ(alone, std::vector<float>(together, together + call.out)) << m;
     }
@@ -187,7 +190,7 @@ TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weigh
         .out = view(y.data(), {rows, out}),
         .group_sizes = view(sizes.data(), {static_cast<std::int64_t>(sizes.size())})};
     options.group_offset = 1;
-    const status done = quantized_grouped_matmul(args, options);
+    const status done = quantized_grouped_matmul(args, options, invariant);
     ASSERT_TRUE(done) << done.message();
     options.group_offset = 0;
     for (const auto& [matrix, begin, end] :
@@ -198,7 +201,7 @@ TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weigh
                                      .out = view(alone.data() + begin * out, {end - begin, out})};
       of_group.w_q.data = codes.data() + static_cast<std::size_t>(matrix) * words;
       of_group.scales.data = scales.data() + static_cast<std::size_t>(matrix) * numbers;
-      ASSERT_TRUE(quantized_matmul(of_group, options));
+      ASSERT_TRUE(quantized_matmul(of_group, options, invariant));
     }
     EXPECT_EQ(y, alone);  // the first seven rows are 0
   }
