@@ -126,6 +126,45 @@ TEST(quantized_matmul, is_the_product_with_the_decoded_weights) {
   }
 }
 
+/// Numbers that sums of codes cannot hold before they are scaled, or hardly.
+TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
+  product_call call(6, {.mode = weight_mode::mxfp4});
+  ASSERT_TRUE(prepack_quantized_weights(call.weights(), call.options));
+  std::vector<float> decoded(call.w.size());
+  weight_args back = call.weights();
+  back.w = view(decoded.data(), {call.out, call.in});
+  ASSERT_TRUE(dequantize(back, call.options));
+  const auto row = [&](std::int64_t m) { return call.x.data() + m * call.in; };
+  row(0)[3] = INFINITY;
+  row(1)[95] = std::numeric_limits<float>::quiet_NaN();
+  row(2)[17] = 3e38f;
+  for (int i = 0; i < call.in; ++i) row(3)[i] *= 1e-39f;
+  row(4)[0] = INFINITY;
+  row(4)[64] = -INFINITY;
+  const auto judge = [&] {
+    for (std::int64_t at = 0; at < call.batch * call.out; ++at) {
+      double sum = 0, size = 0;
+      for (std::int64_t k = 0; k < call.in; ++k) {
+        const double term =
+            static_cast<double>(row(at / call.out)[k]) *
+            static_cast<double>(decoded[static_cast<std::size_t>(at % call.out * call.in + k)]);
+        sum += term;
+        size += std::fabs(term);
+      }
+      const auto y = static_cast<double>(call.y[static_cast<std::size_t>(at)]);
+      if (std::isfinite(sum)) {
+        EXPECT_NEAR(y, sum, size * static_cast<double>(call.in) * 0x1p-24 + 0x1p-120) << at;
+      } else {
+        EXPECT_TRUE(std::isnan(sum) ? std::isnan(y) : y == sum) << at << ": " << y << ", " << sum;
+      }
+    }
+  };
+  call.run(0, call.batch);
+  judge();
+  for (std::int64_t m = 0; m < call.batch; ++m) call.run(m, 1);
+  judge();
+}
+
 /// Rows of kernels for few and for many rows of x have bits of their own.
 const context invariant{.policy = selection_policy{.promise = bits_promise::batch_invariant}};
 

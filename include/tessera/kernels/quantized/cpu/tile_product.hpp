@@ -23,6 +23,7 @@
 #include <tessera/kernels/quantized/cpu/word_rows.hpp>
 #include <tessera/prim/cpu/code_words.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
+#include <tessera/prim/cpu/line_queue.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
@@ -54,16 +55,25 @@ class tile_product {
     const operands batch = operands_in(memory + batch_parts<Isa>::bytes(args_));
     pack(parts, batch, threads);
     const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
-    const std::int64_t items = (tiles + tiles_of_item - 1) / tiles_of_item;
+    // Of an item all tiles but the first are asked for before they are needed.
+    const std::int64_t together =
+        std::clamp<std::int64_t>(tiles * parts.items(1) / (4 * threads), 1, most_tiles_of_item);
+    const std::int64_t items = (tiles + together - 1) / together;
     prim::parallel_items<Isa>(parts.items(items), threads, [&](std::int64_t item, int thread) {
       const prim::tile_scope<Tiles> registers;
+      prim::line_queue queue;
       parts.run_item(item, items, [&](std::int64_t number, const batch_part& part) {
-        const std::int64_t end = std::min((number + 1) * tiles_of_item, tiles);
-        for (std::int64_t of_item = number * tiles_of_item; of_item < end; ++of_item) {
+        const packed_weights weights = weights_.at(part.matrix);
+        const std::int64_t end = std::min((number + 1) * together, tiles);
+        for (std::int64_t of_item = number * together; of_item < end; ++of_item) {
           const std::int64_t row = of_item * rows_of_tile;
+          queue.clear();
+          if (of_item + 1 < end) ask_for(weights, row + rows_of_tile, queue);
+          queue.spread(
+              static_cast<int>(layout_.tiles(part.rows) * layout_.columns / word_layout::block));
           const auto count =
               static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
-          multiply(weights_.at(part.matrix), {row, count, part}, batch, first_tile(parts, part),
+          multiply(weights, {row, count, part}, batch, first_tile(parts, part), queue,
                    batch.scratch + thread * floats_of_thread());
         }
       });
@@ -80,7 +90,7 @@ class tile_product {
   static constexpr int floats_of_sums = rows_of_tile * prim::tile_width;
   /// Words of a row that are decoded together: not a power of two apart.
   static constexpr int stride = most_decoded / 2 + 16;
-  static constexpr std::int64_t tiles_of_item = 2;
+  static constexpr std::int64_t most_tiles_of_item = 8;
   static constexpr int rotating = 4;  ///< tiles of sums: one is stored while others grow
 
   struct tile {
@@ -177,8 +187,22 @@ class tile_product {
     }
   }
 
+  /// Codes and scales of a tile's rows.
+  void ask_for(const packed_weights& weights, std::int64_t row, prim::line_queue& queue) const {
+    const auto add = [&](const strided_matrix& of, std::int64_t bytes_of_row, std::int64_t bytes) {
+      if (of.data == nullptr) return;
+      for (std::int64_t r = row; r < std::min(row + rows_of_tile, weights.rows); ++r) {
+        queue.add(static_cast<const std::byte*>(of.data) + r * bytes_of_row, bytes);
+      }
+    };
+    const auto size = static_cast<std::int64_t>(size_of(weights.scales.type));
+    add(weights.codes, weights.codes.row * 4, layout_.columns / 2);
+    add(weights.scales, weights.scales.row * size, weights.groups * size);
+    add(weights.zeros, weights.zeros.row * size, weights.groups * size);
+  }
+
   void multiply(const packed_weights& weights, const tile& at, const operands& batch,
-                std::int64_t first_tile, float* scratch) const {
+                std::int64_t first_tile, prim::line_queue& queue, float* scratch) const {
     const reader_type reader(weights);
     const std::int64_t tiles = layout_.tiles(at.part.rows);
     memory_of_thread memory{};
@@ -205,7 +229,7 @@ class tile_product {
             batch.words + (first_tile + number) * layout_.words() + first / 2 * prim::tile_width,
             batch.sums + (first_tile + number) * layout_.sums() +
                 first / layout_.span * prim::tile_width,
-            count, skipped, memory, memory.sums + number * floats_of_sums);
+            count, skipped, memory, queue, memory.sums + number * floats_of_sums);
       }
     }
     for (std::int64_t number = 0; number < tiles; ++number) {
@@ -218,21 +242,16 @@ class tile_product {
     return at.row + std::min(row, at.rows - 1);
   }
 
-  /// A part of the rows as words, the next part of each row asked for.
+  /// A part of the rows as words.
   TESSERA_INLINE void decode(const packed_weights& weights, const tile& at, std::int64_t first,
                              int count, float* words) const {
     const std::array<bf16, 16> of_codes = entries();
     const auto table = lanes::table_of(of_codes.data());
     const std::int64_t row_bytes = weights.codes.row * 4;
-    const std::int64_t ahead = first + most_decoded < layout_.columns
-                                   ? most_decoded / 2
-                                   : rows_of_tile * row_bytes - first / 2;
     for (int r = 0; r < rows_of_tile; ++r) {
       const std::byte* const codes =
           static_cast<const std::byte*>(weights.codes.data) + row_of(at, r) * row_bytes + first / 2;
       auto* const to = reinterpret_cast<bf16*>(words + r * stride);
-      for (int line = 0; line < most_decoded / 2; line += 64)
-        TESSERA_PREFETCH(codes + ahead + line);
       for (int i = 0; i < count; i += lanes::block) lanes::look_up(table, codes + i / 2, to + i);
     }
   }
@@ -240,7 +259,7 @@ class tile_product {
   /// sums += the products of `count` columns: those of each span grow in a tile, the one before is
   /// stored meanwhile, and the one before that is scaled.
   void add_products(const float* batch_words, const float* batch_sums, int count, int skipped,
-                    const memory_of_thread& memory, float* sums) const {
+                    const memory_of_thread& memory, prim::line_queue& queue, float* sums) const {
     const int spans = count / layout_.span, steps = layout_.span / word_layout::block;
     reg total[rows_of_tile];
     TESSERA_UNROLL
@@ -251,6 +270,7 @@ class tile_product {
         Tiles::template load<6 + Operand>(batch_words + number * floats_of_sums,
                                           prim::tile_width * 4);
         Tiles::template multiply_add<Tile, 4 + Operand, 6 + Operand>();
+        queue.step();
       };
       Tiles::template zero<Tile>();
       int number = span * steps;
