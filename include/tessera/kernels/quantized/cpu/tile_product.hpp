@@ -1,7 +1,7 @@
 // out[m, r] = sum over columns c of a[m, c] w[r, c] for codes of 4 bits, on the tile registers of
 // AMX: codes become bf16, which has all of them, and sums of a group's columns are scaled.
 //
-//   for each 16 rows of weights, 512 columns {
+//   for each 512 columns, 16 rows of weights {
 //     codes of the rows to words
 //     for each 16 columns of the batch, group { tile = words times batch; sums += scale tile + ...
 //     }
@@ -44,10 +44,10 @@ class tile_product {
                 .parts = word_parts_of(a.type)} {}
 
   std::size_t workspace_bytes(int threads) const {
-    const std::int64_t of_tile = layout_.words() + layout_.sums();
+    const std::int64_t floats =
+        layout_.words(most_tiles()) + most_tiles() * layout_.sums() + threads * floats_of_thread();
     return batch_parts<Isa>::bytes(args_) + bytes_of_flags() +
-           static_cast<std::size_t>(most_tiles() * of_tile + threads * floats_of_thread()) *
-               sizeof(float);
+           static_cast<std::size_t>(floats) * sizeof(float);
   }
 
   void run(std::byte* memory, int threads) const {
@@ -65,16 +65,17 @@ class tile_product {
       parts.run_item(item, items, [&](std::int64_t number, const batch_part& part) {
         const packed_weights weights = weights_.at(part.matrix);
         const std::int64_t end = std::min((number + 1) * together, tiles);
-        for (std::int64_t of_item = number * together; of_item < end; ++of_item) {
-          const std::int64_t row = of_item * rows_of_tile;
+        // One after the other weights come in the order of memory; side by side they meet the same
+        // words of the batch.
+        const bool many = layout_.tiles(part.rows) >= many_tiles;
+        const std::int64_t step = many ? together : 1;
+        for (std::int64_t of_item = number * together; of_item < end; of_item += step) {
           queue.clear();
-          if (of_item + 1 < end) ask_for(weights, row + rows_of_tile, queue);
+          if (of_item + step < end) ask_for(weights, (of_item + step) * rows_of_tile, queue);
           queue.spread(
               static_cast<int>(layout_.tiles(part.rows) * layout_.columns / word_layout::block));
-          const auto count =
-              static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
-          multiply(weights, {row, count, part}, batch, first_tile(parts, part), queue,
-                   batch.scratch + thread * floats_of_thread());
+          multiply(weights, {of_item, std::min(of_item + step, end), part}, batch,
+                   first_tile(parts, part), queue, batch.scratch + thread * floats_of_thread());
         }
       });
     });
@@ -91,11 +92,12 @@ class tile_product {
   /// Words of a row that are decoded together: not a power of two apart.
   static constexpr int stride = most_decoded / 2 + 16;
   static constexpr std::int64_t most_tiles_of_item = 8;
-  static constexpr int rotating = 4;  ///< tiles of sums: one is stored while others grow
+  static constexpr std::int64_t many_tiles = 3;  ///< of the batch
+  static constexpr int rotating = 4;             ///< tiles of sums: one is stored while others grow
 
-  struct tile {
-    std::int64_t row;
-    int rows;
+  /// Tiles of rows of weights, for rows of the batch.
+  struct weight_tiles {
+    std::int64_t begin, end;
     const batch_part& part;
   };
   /// The batch in words, tile by tile of each part, and memory of threads.
@@ -120,10 +122,24 @@ class tile_product {
   std::size_t bytes_of_flags() const {
     return (static_cast<std::size_t>(args_.batch) + 63) / 64 * 64;
   }
+  /// Sums of an item.
+  std::int64_t floats_of_item() const {
+    return most_tiles_of_item * floats_of_sums *
+           layout_.tiles(std::min<std::int64_t>(batch_of_item, args_.batch));
+  }
   std::int64_t floats_of_product() const {
-    return rows_of_tile * stride + rotating * floats_of_sums +
-           layout_.tiles(batch_of_item) * floats_of_sums +
-           static_cast<std::int64_t>(rows_of_tile * sizeof(numbers_of_groups) / sizeof(float));
+    constexpr std::size_t of_numbers =
+        most_tiles_of_item * rows_of_tile * sizeof(numbers_of_groups);
+    return rows_of_tile * stride + rotating * floats_of_sums + floats_of_item() +
+           static_cast<std::int64_t>(of_numbers / sizeof(float));
+  }
+  memory_of_thread memory_in(float* scratch) const {
+    memory_of_thread memory{};
+    memory.words = scratch;
+    memory.tiles = memory.words + rows_of_tile * stride;
+    memory.sums = memory.tiles + rotating * floats_of_sums;
+    memory.numbers = reinterpret_cast<numbers_of_groups*>(memory.sums + floats_of_item());
+    return memory;
   }
   std::int64_t floats_of_thread() const {
     return std::max(floats_of_product(), whole_lines(layout_.columns));
@@ -132,7 +148,7 @@ class tile_product {
     operands batch{};
     batch.has_specials = reinterpret_cast<bool*>(memory);
     batch.words = reinterpret_cast<float*>(memory + bytes_of_flags());
-    batch.sums = batch.words + most_tiles() * layout_.words();
+    batch.sums = batch.words + layout_.words(most_tiles());
     batch.scratch = batch.sums + most_tiles() * layout_.sums();
     return batch;
   }
@@ -142,10 +158,12 @@ class tile_product {
   }
 
   void pack(const batch_parts<Isa>& parts, const operands& batch, int threads) const {
-    prim::parallel_items<Isa>(most_tiles(), threads, [&](std::int64_t number, int) {
-      std::fill_n(batch.words + number * layout_.words(), layout_.words(), 0.0f);
-      std::fill_n(batch.sums + number * layout_.sums(), layout_.sums(), 0.0f);
-    });
+    std::fill_n(batch.sums, most_tiles() * layout_.sums(), 0.0f);
+    constexpr std::int64_t together = word_layout::words_together;
+    prim::parallel_items<Isa>(layout_.words(most_tiles()) / together, threads,
+                              [&](std::int64_t part, int) {
+                                std::fill_n(batch.words + part * together, together, 0.0f);
+                              });
     prim::parallel_items<Isa>(args_.batch, threads, [&](std::int64_t m, int thread) {
       if (!parts.holds(m)) return store_zeros<Isa>(out_, m, weights_.rows);
       const batch_part& part = parts.part_of(m);
@@ -153,10 +171,9 @@ class tile_product {
       const std::int64_t number = first_tile(parts, part) + row / layout_.rows_of_tile();
       float* const x = batch.scratch + thread * floats_of_thread();
       prim::load_row<Isa>(a_, m * a_.row, layout_.columns, x);
-      batch.has_specials[m] =
-          !pack_word_row(layout_, row % layout_.rows_of_tile(), x,
-                         reinterpret_cast<std::uint32_t*>(batch.words + number * layout_.words()),
-                         batch.sums + number * layout_.sums());
+      batch.has_specials[m] = !pack_word_row(
+          layout_, number, most_tiles(), row % layout_.rows_of_tile(), x,
+          reinterpret_cast<std::uint32_t*>(batch.words), batch.sums + number * layout_.sums());
     });
   }
 
@@ -180,7 +197,8 @@ class tile_product {
     if (weights_.mode != weight_mode::affine) return;
     const bool biased = weights_.form == affine_weight_form::bias && weights_.zeros.data != nullptr;
     const reg at_middle = vec::broadcast(middle);
-    for (int i = 0; i < reader_type::most_groups; i += vec::width) {
+    const auto groups = count / static_cast<int>(weights_.group_size);
+    for (int i = 0; i < groups; i += vec::width) {
       const reg scales = vec::load(to.scales + i), zeros = vec::load(to.zeros + i);
       vec::store(to.zeros + i, biased ? vec::fma(scales, at_middle, zeros)
                                       : vec::mul(scales, vec::sub(at_middle, zeros)));
@@ -201,56 +219,59 @@ class tile_product {
     add(weights.zeros, weights.zeros.row * size, weights.groups * size);
   }
 
-  void multiply(const packed_weights& weights, const tile& at, const operands& batch,
+  void multiply(const packed_weights& weights, const weight_tiles& at, const operands& batch,
                 std::int64_t first_tile, prim::line_queue& queue, float* scratch) const {
     const reader_type reader(weights);
     const std::int64_t tiles = layout_.tiles(at.part.rows);
-    memory_of_thread memory{};
-    memory.words = scratch;
-    memory.tiles = memory.words + rows_of_tile * stride;
-    memory.sums = memory.tiles + rotating * floats_of_sums;
-    memory.numbers = reinterpret_cast<numbers_of_groups*>(
-        memory.sums + layout_.tiles(batch_of_item) * floats_of_sums);
-    std::fill_n(memory.sums, tiles * floats_of_sums, 0.0f);
+    const memory_of_thread memory = memory_in(scratch);
+    std::fill_n(memory.sums, (at.end - at.begin) * tiles * floats_of_sums, 0.0f);
     const std::int64_t piece = reader_type::most_groups * weights.group_size;
     for (std::int64_t first = 0; first < layout_.columns; first += most_decoded) {
       const auto count =
           static_cast<int>(std::min<std::int64_t>(most_decoded, layout_.columns - first));
-      if (first % piece == 0) {
-        const auto of_piece = static_cast<int>(std::min(piece, layout_.columns - first));
-        for (int r = 0; r < rows_of_tile; ++r) {
-          read_numbers(reader, row_of(at, r), first, of_piece, memory.numbers[r]);
+      const auto skipped = static_cast<int>(first % piece / weights.group_size);
+      for (std::int64_t of_weights = at.begin; of_weights < at.end; ++of_weights) {
+        const std::int64_t own = of_weights - at.begin;
+        numbers_of_groups* const numbers = memory.numbers + own * rows_of_tile;
+        if (first % piece == 0) {
+          const auto of_piece = static_cast<int>(std::min(piece, layout_.columns - first));
+          for (int r = 0; r < rows_of_tile; ++r) {
+            read_numbers(reader, row_of(of_weights, r), first, of_piece, numbers[r]);
+          }
+        }
+        decode(weights, of_weights, first, count, memory.words);
+        for (std::int64_t number = 0; number < tiles; ++number) {
+          const std::int64_t of_batch = first_tile + number;
+          add_products(
+              batch.words + layout_.word(of_batch, most_tiles(), first),
+              batch.sums + of_batch * layout_.sums() + first / layout_.span * prim::tile_width,
+              count, numbers, skipped, memory, queue,
+              memory.sums + (own * tiles + number) * floats_of_sums);
         }
       }
-      decode(weights, at, first, count, memory.words);
-      const auto skipped = static_cast<int>(first % piece / weights.group_size);
-      for (std::int64_t number = 0; number < tiles; ++number) {
-        add_products(
-            batch.words + (first_tile + number) * layout_.words() + first / 2 * prim::tile_width,
-            batch.sums + (first_tile + number) * layout_.sums() +
-                first / layout_.span * prim::tile_width,
-            count, skipped, memory, queue, memory.sums + number * floats_of_sums);
-      }
     }
-    for (std::int64_t number = 0; number < tiles; ++number) {
-      store(weights, at, batch, number, memory.sums + number * floats_of_sums);
+    for (std::int64_t of_weights = at.begin; of_weights < at.end; ++of_weights) {
+      for (std::int64_t number = 0; number < tiles; ++number) {
+        store(weights, of_weights, at.part, batch, number,
+              memory.sums + ((of_weights - at.begin) * tiles + number) * floats_of_sums);
+      }
     }
   }
 
   /// Behind the last row comes the last one again.
-  static TESSERA_INLINE std::int64_t row_of(const tile& at, int row) {
-    return at.row + std::min(row, at.rows - 1);
+  TESSERA_INLINE std::int64_t row_of(std::int64_t tile, int row) const {
+    return std::min(tile * rows_of_tile + row, weights_.rows - 1);
   }
 
   /// A part of the rows as words.
-  TESSERA_INLINE void decode(const packed_weights& weights, const tile& at, std::int64_t first,
+  TESSERA_INLINE void decode(const packed_weights& weights, std::int64_t tile, std::int64_t first,
                              int count, float* words) const {
     const std::array<bf16, 16> of_codes = entries();
     const auto table = lanes::table_of(of_codes.data());
     const std::int64_t row_bytes = weights.codes.row * 4;
     for (int r = 0; r < rows_of_tile; ++r) {
-      const std::byte* const codes =
-          static_cast<const std::byte*>(weights.codes.data) + row_of(at, r) * row_bytes + first / 2;
+      const std::byte* const codes = static_cast<const std::byte*>(weights.codes.data) +
+                                     row_of(tile, r) * row_bytes + first / 2;
       auto* const to = reinterpret_cast<bf16*>(words + r * stride);
       for (int i = 0; i < count; i += lanes::block) lanes::look_up(table, codes + i / 2, to + i);
     }
@@ -258,8 +279,9 @@ class tile_product {
 
   /// sums += the products of `count` columns: those of each span grow in a tile, the one before is
   /// stored meanwhile, and the one before that is scaled.
-  void add_products(const float* batch_words, const float* batch_sums, int count, int skipped,
-                    const memory_of_thread& memory, prim::line_queue& queue, float* sums) const {
+  void add_products(const float* batch_words, const float* batch_sums, int count,
+                    const numbers_of_groups* numbers, int skipped, const memory_of_thread& memory,
+                    prim::line_queue& queue, float* sums) const {
     const int spans = count / layout_.span, steps = layout_.span / word_layout::block;
     reg total[rows_of_tile];
     TESSERA_UNROLL
@@ -287,7 +309,7 @@ class tile_product {
       const bool has_offsets = weights_.mode == weight_mode::affine;
       TESSERA_UNROLL
       for (int r = 0; r < rows_of_tile; ++r) {
-        const numbers_of_groups& own = memory.numbers[r];
+        const numbers_of_groups& own = numbers[r];
         total[r] = vec::fma(vec::load(products + r * prim::tile_width),
                             vec::broadcast(own.scales[skipped + span]), total[r]);
         if (has_offsets) total[r] = vec::fma_at(own.zeros + skipped + span, of_batch, total[r]);
@@ -319,8 +341,11 @@ class tile_product {
   }
 
   /// The rows of the batch of a tile: each the sum of its parts.
-  void store(const packed_weights& weights, const tile& at, const operands& batch,
-             std::int64_t number, const float* sums) const {
+  void store(const packed_weights& weights, std::int64_t tile, const batch_part& of_batch,
+             const operands& batch, std::int64_t number, const float* sums) const {
+    const std::int64_t row = tile * rows_of_tile;
+    const auto row_count =
+        static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights.rows - row));
     reg columns[prim::tile_width];
     for (int r = 0; r < rows_of_tile; ++r) columns[r] = vec::load(sums + r * prim::tile_width);
     vec::transpose(columns);
@@ -328,7 +353,7 @@ class tile_product {
     for (int c = 0; c < prim::tile_width; ++c) vec::store(all[c], columns[c]);
     const std::int64_t first = number * layout_.rows_of_tile();
     const auto rows =
-        static_cast<int>(std::min<std::int64_t>(layout_.rows_of_tile(), at.part.rows - first));
+        static_cast<int>(std::min<std::int64_t>(layout_.rows_of_tile(), of_batch.rows - first));
     for (int i = 0; i < rows; ++i) {
       reg sum = vec::load(all[i]);
       for (int part = 1; part < layout_.parts; ++part) {
@@ -336,11 +361,11 @@ class tile_product {
       }
       float own[rows_of_tile];
       vec::store(own, sum);
-      const std::int64_t m = at.part.first + first + i;
+      const std::int64_t m = of_batch.first + first + i;
       if (batch.has_specials[m]) {
-        add_specials<Isa>(weights, at.row, at.rows, a_, m, is_huge, own);
+        add_specials<Isa>(weights, row, row_count, a_, m, is_huge, own);
       }
-      prim::store_row<Isa>(out_, m * out_.row + at.row, at.rows, own);
+      prim::store_row<Isa>(out_, m * out_.row + row, row_count, own);
     }
   }
 

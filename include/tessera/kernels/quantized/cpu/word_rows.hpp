@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/kernels/quantized/cpu/decode.hpp>
 #include <tessera/kernels/quantized/cpu/special_elements.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/code_words.hpp>
@@ -16,19 +17,30 @@
 
 namespace tessera::kernels::quantized::cpu {
 
-/// Where words and sums of rows lie: tiles of 16 columns one after the other.
+/// Where words and sums of rows lie, which are columns of tiles: those that meet the same columns
+/// of weights side by side, as they are needed together.
 struct word_layout {
   std::int64_t columns = 0;  ///< of weights, in whole blocks
   int span = 0;              ///< columns of weights whose products have a sum of their own
   int parts = 1;             ///< columns of words of a row
 
   static constexpr int block = prim::tile_width * 2;
+  /// Of a tile, that meet columns which are decoded together.
+  static constexpr std::int64_t words_together = most_decoded / 2 * prim::tile_width;
 
   constexpr int rows_of_tile() const { return prim::tile_width / parts; }
   constexpr std::int64_t tiles(std::int64_t rows) const {
     return (rows + rows_of_tile() - 1) / rows_of_tile();
   }
-  constexpr std::int64_t words() const { return columns / 2 * prim::tile_width; }
+  /// Words of all of so many tiles.
+  constexpr std::int64_t words(std::int64_t tiles) const {
+    return (columns + most_decoded - 1) / most_decoded * tiles * words_together;
+  }
+  /// Where those of a tile are that meet a column of weights, the first of a block.
+  constexpr std::int64_t word(std::int64_t tile, std::int64_t tiles, std::int64_t column) const {
+    return (column / most_decoded * tiles + tile) * words_together +
+           column % most_decoded / 2 * prim::tile_width;
+  }
   constexpr std::int64_t spans() const { return columns / span; }
   constexpr std::int64_t sums() const { return spans() * prim::tile_width; }
 };
@@ -38,10 +50,10 @@ constexpr int word_parts_of(dtype type) noexcept {
   return type == dtype::bf16 ? 1 : type == dtype::f16 ? 2 : 3;
 }
 
-/// Row `row` of a tile out of its floats: words and sums of spans. False: it has huge elements, in
-/// whose place are zeros.
-inline bool pack_word_row(const word_layout& layout, int row, const float* x, std::uint32_t* words,
-                          float* sums) {
+/// Row `row` of tile `tile`, of `tiles`, out of its floats: words and sums of spans. False: it has
+/// huge elements, in whose place are zeros.
+inline bool pack_word_row(const word_layout& layout, std::int64_t tile, std::int64_t tiles, int row,
+                          const float* x, std::uint32_t* words, float* sums) {
   bool ordinary = true;
   for (std::int64_t first = 0; first < layout.columns; first += layout.block) {
     float left[word_layout::block];
@@ -53,7 +65,7 @@ inline bool pack_word_row(const word_layout& layout, int row, const float* x, st
       sum += left[i];
     }
     sums[first / layout.span * prim::tile_width + row] += sum;
-    std::uint32_t* const block = words + first / 2 * prim::tile_width;
+    std::uint32_t* const block = words + layout.word(tile, tiles, first);
     for (int part = 0; part < layout.parts; ++part) {
       std::uint32_t halves[word_layout::block];
       for (int i = 0; i < layout.block; ++i) {
