@@ -72,8 +72,8 @@ class tile_product {
         for (std::int64_t of_item = number * together; of_item < end; of_item += step) {
           queue.clear();
           if (of_item + step < end) ask_for(weights, (of_item + step) * rows_of_tile, queue);
-          queue.spread(
-              static_cast<int>(layout_.tiles(part.rows) * layout_.columns / word_layout::block));
+          queue.spread(static_cast<int>(
+              layout_.tiles(part.rows) * layout_.columns / word_layout::block + 1));
           multiply(weights, {of_item, std::min(of_item + step, end), part}, batch,
                    first_tile(parts, part), queue, batch.scratch + thread * floats_of_thread());
         }
