@@ -62,7 +62,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f22024cdfd4cf9de";
+  if (kind == device_kind::cpu) return "0f782002597613f3";
   if (kind == device_kind::cuda) return "86df05b5a13ed62a";
   return {};
 }

@@ -28,8 +28,9 @@ constexpr bool is_product(quantized_pass pass) noexcept {
   return pass == quantized_pass::forward || pass == quantized_pass::backward;
 }
 
-/// One row of the table. Kernels take every mode, element type and size, but for products on GPUs:
-/// those of f32 take every one, others what the matrix unit multiplies.
+/// One row of the table. Kernels take every mode, element type and size, but for products on GPUs,
+/// of which those of f32 take every one, others what the matrix unit multiplies, and for forward
+/// rows of cpu_avx512_vnni and cpu_amx_bf16, which take codes that they multiply as they are.
 struct quantized_config {
   backend target = backend::cpu_generic;
   quantized_pass pass = quantized_pass::quantize;

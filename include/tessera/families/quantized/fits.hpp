@@ -1,5 +1,5 @@
 // Which rows of quantised weights can run which problems: rows take every size, and of products
-// on a GPU the operands that they multiply.
+// on a GPU the operands that they multiply, or on a CPU the codes.
 #pragma once
 
 #include <array>
