@@ -86,7 +86,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c847d7896ab1fff5";
+  if (kind == device_kind::cpu) return "3afd7a6d190cd5c6";
   if (kind == device_kind::cuda) return "aae60ad6bce6482c";
   return {};
 }

@@ -26,7 +26,8 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::quantized_cpu_avx2_backward, 0, 0>
+    table_row<rows::quantized_cpu_amx_bf16_forward, 0, 0>
+    , table_row<rows::quantized_cpu_avx2_backward, 0, 0>
     , table_row<rows::quantized_cpu_avx2_dequantize, 0, 0>
     , table_row<rows::quantized_cpu_avx2_forward, 0, 0>
     , table_row<rows::quantized_cpu_avx2_quantize, 0, 0>
@@ -34,6 +35,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::quantized_cpu_avx512_dequantize, 0, 0>
     , table_row<rows::quantized_cpu_avx512_forward, 0, 0>
     , table_row<rows::quantized_cpu_avx512_quantize, 0, 0>
+    , table_row<rows::quantized_cpu_avx512_vnni_forward, 0, 0>
     , table_row<rows::quantized_cpu_generic_backward, 0, 0>
     , table_row<rows::quantized_cpu_generic_dequantize, 0, 0>
     , table_row<rows::quantized_cpu_generic_forward, 0, 0>
@@ -60,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f8cb0ee75cc1e9f5";
-  if (kind == device_kind::cuda) return "5730306752968a76";
+  if (kind == device_kind::cpu) return "edca1481d75c369b";
+  if (kind == device_kind::cuda) return "8a31b019ac5d848c";
   return {};
 }
 

@@ -216,6 +216,7 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/losses_linear_cross_entropy_forward.cpp
 )
 set(tessera_units_cpu_avx512_vnni
+  units/cpu_avx512_vnni/quantized_forward.cpp
   units/cpu_avx512_vnni/grouped_matmul_m266.cpp
   units/cpu_avx512_vnni/grouped_matmul_m56.cpp
 )
@@ -246,6 +247,7 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/attention_bf16_dany.cpp
   units/cpu_amx_bf16/attention_bf16_dany_paged.cpp
   units/cpu_amx_bf16/attention_backward_bf16_dany.cpp
+  units/cpu_amx_bf16/quantized_forward.cpp
   units/cpu_amx_bf16/sparse_attention_blocksparse_forward_bf16_d128.cpp
   units/cpu_amx_bf16/sparse_attention_blocksparse_forward_bf16_d64.cpp
   units/cpu_amx_bf16/sparse_attention_native_sparse_forward_bf16_d128.cpp

@@ -1,6 +1,7 @@
 // What the declarations of quantised weights cannot say: where codes lie in their words, what a row
 // of a batch owes to the others, and that packing, unpacking and multiplying speak of the same
 // weights.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -126,6 +127,56 @@ TEST(quantized_matmul, is_the_product_with_the_decoded_weights) {
   }
 }
 
+/// Numbers that sums of codes cannot hold before they are scaled, or hardly.
+TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
+  product_call call(6, {.mode = weight_mode::mxfp4});
+  ASSERT_TRUE(prepack_quantized_weights(call.weights(), call.options));
+  std::vector<float> decoded(call.w.size());
+  weight_args back = call.weights();
+  back.w = view(decoded.data(), {call.out, call.in});
+  ASSERT_TRUE(dequantize(back, call.options));
+  const auto row = [&](std::int64_t m) { return call.x.data() + m * call.in; };
+  row(0)[3] = INFINITY;
+  row(1)[95] = std::numeric_limits<float>::quiet_NaN();
+  row(2)[17] = 3e38f;
+  for (int i = 0; i < call.in; ++i) row(3)[i] *= 1e-39f;
+  row(4)[0] = INFINITY;
+  row(4)[64] = -INFINITY;
+  // As precise as the largest sum of terms of a row lets it be.
+  const auto judge = [&](std::int64_t m) {
+    std::vector<double> sums(call.out);
+    double most = 0;
+    for (std::int64_t n = 0; n < call.out; ++n) {
+      double size = 0;
+      for (std::int64_t k = 0; k < call.in; ++k) {
+        const double term = static_cast<double>(row(m)[k]) *
+                            static_cast<double>(decoded[static_cast<std::size_t>(n * call.in + k)]);
+        sums[static_cast<std::size_t>(n)] += term;
+        size += std::fabs(term);
+      }
+      if (std::isfinite(size)) most = std::max(most, size);
+    }
+    for (std::int64_t n = 0; n < call.out; ++n) {
+      const double sum = sums[static_cast<std::size_t>(n)];
+      const auto y = static_cast<double>(call.y[static_cast<std::size_t>(m * call.out + n)]);
+      if (std::isfinite(sum)) {
+        EXPECT_NEAR(y, sum, most * static_cast<double>(call.in) * 0x1p-24 + 0x1p-120) << m;
+      } else {
+        EXPECT_TRUE(std::isnan(sum) ? std::isnan(y) : y == sum) << m << ": " << y << ", " << sum;
+      }
+    }
+  };
+  call.run(0, call.batch);
+  for (std::int64_t m = 0; m < call.batch; ++m) judge(m);
+  for (std::int64_t m = 0; m < call.batch; ++m) {
+    call.run(m, 1);
+    judge(m);
+  }
+}
+
+/// Rows of kernels for few and for many rows of x have bits of their own.
+const context invariant{.policy = selection_policy{.promise = bits_promise::batch_invariant}};
+
 TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
   for (const quantized_options& options :
        {quantized_options{.mode = weight_mode::mxfp4},
@@ -140,12 +191,12 @@ TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
                                .w_q = weights.w_q,
                                .scales = weights.scales,
                                .out = view(call.y.data(), {call.batch, call.out})};
-    ASSERT_TRUE(quantized_matmul(args, options));
+    ASSERT_TRUE(quantized_matmul(args, options, invariant));
     for (const std::int64_t m : {0, 1, 255, 256, 299}) {
       std::vector<float> alone(call.out);
       args.x = view(call.x.data() + m * call.in, {1, call.in});
       args.out = view(alone.data(), {1, call.out});
-      ASSERT_TRUE(quantized_matmul(args, options));
+      ASSERT_TRUE(quantized_matmul(args, options, invariant));
       const float* const together = call.y.data() + m * call.out;
       EXPECT_EQ(alone, std::vector<float>(together, together + call.out)) << m;
     }
@@ -187,7 +238,7 @@ TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weigh
         .out = view(y.data(), {rows, out}),
         .group_sizes = view(sizes.data(), {static_cast<std::int64_t>(sizes.size())})};
     options.group_offset = 1;
-    const status done = quantized_grouped_matmul(args, options);
+    const status done = quantized_grouped_matmul(args, options, invariant);
     ASSERT_TRUE(done) << done.message();
     options.group_offset = 0;
     for (const auto& [matrix, begin, end] :
@@ -198,7 +249,7 @@ TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weigh
                                      .out = view(alone.data() + begin * out, {end - begin, out})};
       of_group.w_q.data = codes.data() + static_cast<std::size_t>(matrix) * words;
       of_group.scales.data = scales.data() + static_cast<std::size_t>(matrix) * numbers;
-      ASSERT_TRUE(quantized_matmul(of_group, options));
+      ASSERT_TRUE(quantized_matmul(of_group, options, invariant));
     }
     EXPECT_EQ(y, alone);  // the first seven rows are 0
   }

@@ -31,6 +31,17 @@ inline std::vector<quantized_axes> quantized_blocks() {
           .passes = {forward, backward},
       },
       {
+          .about = "codes of 4 and 8 bits multiplied as bytes: weights are read as fast as memory "
+                   "gives them",
+          .targets = {cpu_avx512_vnni},
+          .passes = {forward},
+      },
+      {
+          .about = "codes of 4 bits on tiles: as many rows of x as a tile has cost what one does",
+          .targets = {cpu_amx_bf16},
+          .passes = {forward},
+      },
+      {
           .about = "sm80: codes in and out as fast as weights are read or written",
           .targets = {cuda_sm80},
           .passes = {quantize, dequantize},

@@ -28,14 +28,25 @@ constexpr bool is_product(quantized_pass pass) noexcept {
   return pass == quantized_pass::forward || pass == quantized_pass::backward;
 }
 
-/// One row of the table. Kernels take every mode, element type and size, but for products on GPUs:
-/// those of f32 take every one, others what the matrix unit multiplies.
+/// One row of the table. Kernels take every mode, element type and size, but for products on GPUs,
+/// of which those of f32 take every one, others what the matrix unit multiplies, and for forward
+/// rows of cpu_avx512_vnni and cpu_amx_bf16, which take codes that they multiply as they are.
 struct quantized_config {
   backend target = backend::cpu_generic;
   quantized_pass pass = quantized_pass::quantize;
   dtype type = dtype::none;  ///< CUDA rows of products: what is multiplied; else none
   friend constexpr bool operator==(const quantized_config&, const quantized_config&) = default;
 };
+
+/// CPU rows that multiply codes of 4 or 8 bits as they are, with rows of x in fixed point.
+constexpr bool multiplies_codes(const quantized_config& config) noexcept {
+  return config.target == backend::cpu_avx512_vnni && config.pass == quantized_pass::forward;
+}
+
+/// CPU rows that multiply codes of 4 bits as bf16, on tiles.
+constexpr bool multiplies_tiles(const quantized_config& config) noexcept {
+  return has_tile_products(config.target) && config.pass == quantized_pass::forward;
+}
 
 /// Rows of x that products of a few take on GPUs without groups, at most.
 inline constexpr std::int64_t thin_rows = 16;

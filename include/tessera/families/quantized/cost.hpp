@@ -94,6 +94,22 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
       std::max<std::int64_t>(1, (facts.demand.batch / matrices + 255) / 256);
   work.vector_operations =
       facts.weights * (packs ? 40.0 : 10.0) * static_cast<double>(blocks) + facts.terms;
+  if (multiplies_codes(config)) {
+    // Codes become bytes, four a lane; each row of x has three instructions for them.
+    work.vector_operations = 1.2 * facts.weights + 1.3 * facts.terms;
+  }
+  if (multiplies_tiles(config)) {
+    // Words once for 256 rows of x; 16 columns of it, one to three of a row, whether rows or none.
+    const int parts = facts.demand.type == dtype::bf16  ? 1
+                      : facts.demand.type == dtype::f16 ? 2
+                                                        : 3;
+    const std::int64_t of_tile = 16 / parts;
+    const std::int64_t rows = std::max<std::int64_t>(1, facts.demand.batch / matrices);
+    const auto tiles = static_cast<double>((rows + of_tile - 1) / of_tile);
+    work.vector_operations = facts.weights * (3.0 * static_cast<double>(blocks) + 0.5 * tiles);
+    work.flops = facts.weights * 32.0 * tiles;
+    work.product_share = 0.5;
+  }
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / (16 << 10)));
   return work;
 }

@@ -1,6 +1,8 @@
 // The family of quantised weights as the chain of choosers sees it; see runtime/family.hpp.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,7 +42,17 @@ struct quantized_family {
   static quantized_config wanted_config(const quantized_demand& demand, backend target,
                                         backend highest) noexcept {
     quantized_config wanted{.target = target, .pass = demand.pass};
-    if (!is_cuda(target)) return wanted;
+    if (!is_cuda(target)) {
+      if (!has_byte_products(highest) || demand.pass != quantized_pass::forward) return wanted;
+      using fits = fits_of<quantized_config>;
+      const bool few = demand.batch <= 4 * std::max<std::int64_t>(demand.matrices, 1);
+      if (has_tile_products(highest) && fits::has_tile_codes(demand) && !few) {
+        wanted.target = backend::cpu_amx_bf16;
+      } else if (fits::has_whole_codes(demand)) {
+        wanted.target = backend::cpu_avx512_vnni;
+      }
+      return wanted;
+    }
     if (is_product(wanted.pass)) wanted.type = demand.type;
     wanted.target = highest;
     if (broken_rule(wanted) != quantized_rule::none) wanted.target = target;

@@ -1,5 +1,5 @@
 // Which rows of quantised weights can run which problems: rows take every size, and of products
-// on a GPU the operands that they multiply.
+// on a GPU the operands that they multiply, or on a CPU the codes.
 #pragma once
 
 #include <array>
@@ -42,9 +42,40 @@ struct fits_of<quantized_config> {
             return sentence({"operands are ", name_of(wanted.type), ", the row multiplies ",
                              name_of(row.type)});
           }};
+  /// Whole numbers, or halves of them, from groups of inputs.
+  static constexpr bool has_whole_codes(const asked& wanted) noexcept {
+    const bool affine =
+        wanted.mode == weight_mode::affine && (wanted.bits == 4 || wanted.bits == 8);
+    return wanted.axis == weight_axis::col &&
+           (affine || wanted.mode == weight_mode::mxfp4 || wanted.mode == weight_mode::nvfp4);
+  }
+  /// Codes of 4 bits from groups of inputs that have whole words of tiles. bf16 has the entries of
+  /// nf4 as far as a product of bf16 keeps them.
+  static constexpr bool has_tile_codes(const asked& wanted) noexcept {
+    return wanted.axis == weight_axis::col && wanted.bits == 4 && wanted.group_size >= 32 &&
+           (wanted.mode != weight_mode::nf4 || wanted.type == dtype::bf16);
+  }
+  static constexpr fit_rule<config, asked> codes{
+      .name = "codes",
+      .distance = 2,
+      .holds =
+          [](const config& row, const asked& wanted) noexcept {
+            if (multiplies_tiles(row)) return has_tile_codes(wanted);
+            return !multiplies_codes(row) || has_whole_codes(wanted);
+          },
+      .obstacle =
+          [](const config& row, const asked& wanted) {
+            const bool tiles = multiplies_tiles(row);
+            return sentence({"codes are ", name_in(weight_mode_names, wanted.mode), " of ",
+                             wanted.bits, " bits in groups of ", wanted.group_size, ", axis ",
+                             name_in(weight_axis_names, wanted.axis), ", the row multiplies ",
+                             tiles ? "4 bits in groups of at least 32, axis col, nf4 by bf16"
+                                   : "mxfp4, nvfp4 and affine ones of 4 or 8 bits, axis col"});
+          }};
   static constexpr std::array rules{
       same_value<&quantized_config::pass, &quantized_demand::pass>("pass"),
       operands,
+      codes,
   };
 };
 

@@ -16,6 +16,7 @@ enum class quantized_rule : std::uint8_t {
   cuda_products_have_a_type,
   other_rows_take_any_type,
   bf16_instructions_add_nothing,
+  tiles_multiply_forward,
 };
 
 /// The condition a legal row meets, as a sentence.
@@ -31,6 +32,8 @@ constexpr std::string_view sentence_of(quantized_rule rule) noexcept {
       return "type of a row that is no product on a GPU is none";
     case quantized_rule::bf16_instructions_add_nothing:
       return "table rows are not of cpu_avx512_bf16: codes become f32";
+    case quantized_rule::tiles_multiply_forward:
+      return "a row of cpu_amx_bf16 is a product, forward";
   }
   return "invalid";
 }
@@ -42,6 +45,7 @@ constexpr quantized_rule broken_rule(quantized_config config) noexcept {
     const bool multiplies = config.type == dtype::f16 || config.type == dtype::bf16;
     return config.pass == quantized_pass::forward && multiplies ? none : sm90_rows_multiply_16_bits;
   }
+  if (has_tile_products(config.target) && !multiplies_tiles(config)) return tiles_multiply_forward;
   if (is_cuda(config.target) && is_product(config.pass)) {
     return is_floating_16_or_32(config.type) ? none : cuda_products_have_a_type;
   }
@@ -52,8 +56,8 @@ constexpr quantized_rule broken_rule(quantized_config config) noexcept {
 constexpr quantized_rule broken_table_rule(quantized_config config) noexcept {
   const quantized_rule broken = broken_rule(config);
   if (broken != quantized_rule::none) return broken;
-  return has_bf16_products(config.target) ? quantized_rule::bf16_instructions_add_nothing
-                                          : quantized_rule::none;
+  return config.target == backend::cpu_avx512_bf16 ? quantized_rule::bf16_instructions_add_nothing
+                                                   : quantized_rule::none;
 }
 
 }  // namespace tessera

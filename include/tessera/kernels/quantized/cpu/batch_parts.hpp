@@ -29,8 +29,8 @@ class batch_parts {
   static std::size_t bytes(const quantized_kernel_args& args) {
     const std::size_t ranges =
         args.group_sizes == nullptr ? 0 : static_cast<std::size_t>(args.matrices);
-    const std::size_t all = ranges * sizeof(row_range) +
-                            static_cast<std::size_t>(most_parts(args)) * sizeof(batch_part);
+    const std::size_t all =
+        ranges * sizeof(row_range) + static_cast<std::size_t>(most(args)) * sizeof(batch_part);
     return (all + 63) / 64 * 64;
   }
 
@@ -55,6 +55,20 @@ class batch_parts {
     return row >= held_.begin && row < held_.end;
   }
 
+  /// Parts of a call, at most.
+  static std::int64_t most(const quantized_kernel_args& args) {
+    const std::int64_t matrices = args.group_sizes == nullptr ? 1 : args.matrices;
+    return args.batch / batch_of_item + matrices;
+  }
+  std::int64_t number_of(const batch_part& part) const { return &part - parts_; }
+  /// The part that holds a row of the batch.
+  const batch_part& part_of(std::int64_t row) const {
+    const auto* const behind = std::upper_bound(
+        parts_, parts_ + count_, row,
+        [](std::int64_t wanted, const batch_part& part) { return wanted < part.first; });
+    return *(behind - 1);
+  }
+
   std::int64_t items(std::int64_t tiles) const { return tiles * count_; }
   /// Calls body(tile of the weights, part): parts of one matrix meet a tile one after the other,
   /// tiles of a matrix the rows of its group.
@@ -65,11 +79,6 @@ class batch_parts {
   }
 
  private:
-  static std::int64_t most_parts(const quantized_kernel_args& args) {
-    const std::int64_t matrices = args.group_sizes == nullptr ? 1 : args.matrices;
-    return args.batch / batch_of_item + matrices;
-  }
-
   void add(std::int64_t matrix, row_range rows) {
     for (std::int64_t first = rows.begin; first < rows.end; first += batch_of_item) {
       parts_[count_++] = {matrix, first,

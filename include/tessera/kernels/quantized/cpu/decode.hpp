@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/quantized/common/values.hpp>
 #include <tessera/prim/cpu/code_lanes.hpp>
+#include <tessera/prim/cpu/code_rows.hpp>
 #include <tessera/prim/cpu/nibble_lanes.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
@@ -67,7 +67,8 @@ class weight_reader {
   /// Groups whose numbers `numbers_of_groups` holds.
   static constexpr int most_groups = most_decoded / 8;
   struct numbers_of_groups {
-    alignas(64) float scales[most_groups], zeros[most_groups];
+    alignas(64) float scales[most_groups + prim::simd<Isa>::width];  ///< a register from any on
+    alignas(64) float zeros[most_groups];
   };
   /// The numbers of the groups of columns [first, first + count) of a row, as far as the form needs
   /// them.
@@ -143,20 +144,22 @@ class weight_reader {
     }
   }
 
-  /// The scales of groups [first, first + count) of a row.
+  /// The scales of groups [first, first + count) of a row, and anything up to a whole block.
   void read_scales(std::int64_t row, std::int64_t first, int count, float* to) const {
     const std::int64_t at = row * from_.scales.row + first;
     if (has_float_scales(from_.mode)) return prim::load_row<Isa>(from_.scales, at, count, to);
     const auto* const bytes = static_cast<const std::uint8_t*>(from_.scales.data) + at;
     if (is_mx(from_.mode)) {
-      for (int i = 0; i < count; ++i) to[i] = power_of(bytes[i]);
-      return;
+      bf16 powers[most_groups];
+      for (int i = 0; i < count; ++i) powers[i].bits = bits_of_power(bytes[i]);
+      return prim::load_row<Isa>(powers, count, to);
     }
-    const float of_tensor =
-        from_.tensor_scale != nullptr ? *static_cast<const float*>(from_.tensor_scale) : 1.0f;
-    std::int32_t codes[most_groups];
-    for (int i = 0; i < count; ++i) codes[i] = bytes[i];
-    for (int i = 0; i < count; ++i) to[i] = e4m3_value(codes[i]) * of_tensor;
+    // Whole registers are stored here too: half ones would hold up who reads whole ones.
+    prim::widen_row<Isa>(reinterpret_cast<const f8_e4m3*>(bytes), count, to);
+    if (from_.tensor_scale == nullptr) return;
+    const float of_tensor = *static_cast<const float*>(from_.tensor_scale);
+    prim::scale_row<Isa>(to, (count + prim::code_block - 1) / prim::code_block * prim::code_block,
+                         of_tensor);
   }
 
  private:
@@ -165,11 +168,12 @@ class weight_reader {
   using lanes = prim::code_lanes<Isa>;
   using nibbles = prim::nibble_lanes<Isa>;
   static constexpr int codes_of_line = 128;
-  TESSERA_INLINE float power_of(std::uint8_t code) const {
-    if (from_.encoding == mx_scale_encoding::int8) {
-      return power_of_two(static_cast<std::int8_t>(code));
-    }
-    return code == 255 ? std::numeric_limits<float>::quiet_NaN() : power_of_two(code - 127);
+  /// The power of two that a code stands for, as bf16 has it, numbers that are not normal too.
+  TESSERA_INLINE std::uint16_t bits_of_power(std::uint8_t code) const {
+    const bool is_biased = from_.encoding == mx_scale_encoding::e8m0;
+    const int exponent = is_biased ? code : static_cast<std::int8_t>(code) + 127;
+    const int bits = exponent > 0 ? exponent << 7 : 0x40 >> -exponent;
+    return static_cast<std::uint16_t>(is_biased && code == 255 ? 0x7fc0 : bits);
   }
 
   bool has_zeros() const { return from_.zeros.data != nullptr; }

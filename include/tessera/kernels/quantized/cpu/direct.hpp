@@ -17,6 +17,7 @@
 #include <tessera/families/quantized/weight_args.hpp>
 #include <tessera/kernels/direct.hpp>
 #include <tessera/kernels/quantized/cpu/launch.hpp>
+#include <tessera/prim/cpu/isa.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -37,6 +38,10 @@ template <class Row>
 status launch(const quantized_matmul_args& args, const quantized_options& options,
               const cpu& where = {}) {
   static_assert(is_product(Row::config.pass));
+  if constexpr (multiplies_tiles(Row::config)) {
+    using isa_type = typename isa::of<Row::config.target>::type;
+    if (status done = direct::check_tiles<isa_type>(); !done) return done;
+  }
   return direct::launch_on_cpu<kernels::quantized::cpu::launcher, Row>(
       product_op(Row::config.pass, args), args, options, where);
 }

@@ -9,9 +9,13 @@
 #include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/cpu_row.hpp>
 #include <tessera/kernels/quantized/cpu/backward.hpp>
+#include <tessera/kernels/quantized/cpu/byte_product.hpp>
 #include <tessera/kernels/quantized/cpu/dequantize.hpp>
 #include <tessera/kernels/quantized/cpu/forward.hpp>
 #include <tessera/kernels/quantized/cpu/quantize.hpp>
+#include <tessera/kernels/quantized/cpu/tile_product.hpp>
+#include <tessera/prim/cpu/gemm/tiles.hpp>
+#include <tessera/prim/cpu/isa.hpp>
 
 namespace tessera::kernels::quantized::cpu {
 
@@ -26,6 +30,11 @@ struct launcher {
       return quantize<Kernel>(args);
     } else if constexpr (Kernel::config.pass == quantized_pass::dequantize) {
       return dequantize<Kernel>(args);
+    } else if constexpr (multiplies_tiles(Kernel::config)) {
+      using isa_type = typename isa::of<Kernel::config.target>::type;
+      return tile_product<prim::tiles, isa_type>(args, args.x, args.out);
+    } else if constexpr (multiplies_codes(Kernel::config)) {
+      return byte_product<typename isa::of<Kernel::config.target>::type>(args, args.x, args.out);
     } else if constexpr (Kernel::config.pass == quantized_pass::forward) {
       return forward<Kernel>(args);
     } else {
