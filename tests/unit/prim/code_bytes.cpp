@@ -22,7 +22,7 @@ using namespace tessera;
   return codes;
 }
 [[maybe_unused]] int nibble(const std::byte* codes, std::size_t code) {
-  return std::to_integer<int>(codes[code / 2] >> code % 2 * 4 & std::byte{15});
+  return std::to_integer<int>((codes[code / 2] >> (code % 2 * 4)) & std::byte{15});
 }
 
 #if defined(__AVX512VNNI__)
@@ -81,7 +81,7 @@ TEST(code_bytes, spread_gives_each_lane_the_scale_of_its_group) {
     const auto columns = bytes::later(bytes::columns_of_lanes(8), 256);
     _mm512_storeu_ps(lanes.data(), bytes::spread(all, columns, bytes::broadcast(shift)));
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      EXPECT_EQ(lanes[lane], scales[(256 + 8 * lane >> shift) % 16]) << shift << ", " << lane;
+      EXPECT_EQ(lanes[lane], scales[((256 + 8 * lane) >> shift) % 16]) << shift << ", " << lane;
     }
   }
 }
