@@ -62,7 +62,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "edca1481d75c369b";
+  if (kind == device_kind::cpu) return "cd9b7ba76f0b0543";
   if (kind == device_kind::cuda) return "8a31b019ac5d848c";
   return {};
 }

@@ -21,6 +21,12 @@
 // for any number of threads. Where the groups lie along K (`axis` col) a call reads packed rows
 // one by one, which is the better choice for few rows of x.
 //
+// CPUs with AVX-512 VNNI multiply some codes as they are, with x in fixed point: affine ones of 4
+// or 8 bits, mxfp4 and nvfp4, groups along K, where rows of x are few or
+// `bits_promise::batch_invariant` is asked for. Each element of x is then off by up to 2^-22 of the
+// largest finite one of its row (codes of 8 bits: 2^-21), and those below may count as 0. For x of
+// a wider range name a row that multiplies floats: `context::row` "quantized.cpu_avx512.forward".
+//
 // `quantized_grouped_matmul` multiplies each row of x with the weights of its group, as the experts
 // of a mixture have them: E matrices in w_q, scales and zeros, and rows of x group by group as
 // grouped_matmul has them (api/grouped_matmul.hpp), with `group_offset` and `x_rows`. Rows of no

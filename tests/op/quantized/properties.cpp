@@ -61,6 +61,7 @@ struct product_call {
   std::vector<float> w, x, y;
   std::vector<std::uint32_t> words;
   std::vector<std::uint8_t> scales;
+  std::vector<float> float_scales, zeros;  ///< of affine weights
 
   product_call(std::int64_t rows, const quantized_options& wanted)
       : batch(rows),
@@ -69,7 +70,9 @@ struct product_call {
         x(static_cast<std::size_t>(rows * in)),
         y(static_cast<std::size_t>(rows * out)),
         words(static_cast<std::size_t>(out * in * bits_of(wanted) / 32)),
-        scales(static_cast<std::size_t>(out * in / group_size_of(wanted))) {
+        scales(static_cast<std::size_t>(out * in / group_size_of(wanted))),
+        float_scales(scales.size()),
+        zeros(scales.size()) {
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = std::sin(static_cast<float>(i));
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
   }
@@ -79,16 +82,37 @@ struct product_call {
   tensor_view codes() {
     return view(words.data(), {stored_rows(), stored_columns() * bits_of(options) / 32});
   }
-  tensor_view exponents() {
-    return view(scales.data(), {stored_rows(), stored_columns() / group_size_of(options)});
+  std::array<std::int64_t, 2> groups() const {
+    return {stored_rows(), stored_columns() / group_size_of(options)};
+  }
+  tensor_view exponents() { return view(scales.data(), {groups()[0], groups()[1]}); }
+  tensor_view scales_of_mode() {
+    return has_float_scales(options.mode) ? view(float_scales.data(), {groups()[0], groups()[1]})
+                                          : exponents();
+  }
+  tensor_view zeros_of_mode() {
+    return options.mode == weight_mode::affine ? view(zeros.data(), {groups()[0], groups()[1]})
+                                               : tensor_view{};
   }
   weight_args weights() {
-    return {.w = view(w.data(), {out, in}), .w_q = codes(), .scales = exponents()};
+    return {.w = view(w.data(), {out, in}),
+            .w_q = codes(),
+            .scales = scales_of_mode(),
+            .zeros = zeros_of_mode()};
+  }
+  std::vector<float> decoded() {
+    std::vector<float> all(w.size());
+    weight_args back = weights();
+    back.w = view(all.data(), {stored_rows(), stored_columns()});
+    const status done = dequantize(back, options);
+    EXPECT_TRUE(done) << done.message();
+    return all;
   }
   void run(std::int64_t first, std::int64_t rows) {
     const quantized_matmul_args args{.x = view(x.data() + first * in, {rows, in}),
                                      .w_q = codes(),
-                                     .scales = exponents(),
+                                     .scales = scales_of_mode(),
+                                     .zeros = zeros_of_mode(),
                                      .out = view(y.data() + first * out, {rows, out})};
     const status done = quantized_matmul(args, options);
     ASSERT_TRUE(done) << done.message();
@@ -104,10 +128,7 @@ TEST(quantized_matmul, is_the_product_with_the_decoded_weights) {
     product_call call(5, options);
     ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
     call.run(0, call.batch);
-    std::vector<float> decoded(call.w.size());
-    weight_args back = call.weights();
-    back.w = view(decoded.data(), {call.stored_rows(), call.stored_columns()});
-    ASSERT_TRUE(dequantize(back, options));
+    const std::vector<float> decoded = call.decoded();
     const bool rows = options.axis == weight_axis::row;
     for (std::int64_t m = 0; m < call.batch; ++m) {
       for (std::int64_t n = 0; n < call.out; ++n) {
@@ -127,29 +148,17 @@ TEST(quantized_matmul, is_the_product_with_the_decoded_weights) {
   }
 }
 
-/// Numbers that sums of codes cannot hold before they are scaled, or hardly.
-TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
-  product_call call(6, {.mode = weight_mode::mxfp4});
-  ASSERT_TRUE(prepack_quantized_weights(call.weights(), call.options));
-  std::vector<float> decoded(call.w.size());
-  weight_args back = call.weights();
-  back.w = view(decoded.data(), {call.out, call.in});
-  ASSERT_TRUE(dequantize(back, call.options));
-  const auto row = [&](std::int64_t m) { return call.x.data() + m * call.in; };
-  row(0)[3] = INFINITY;
-  row(1)[95] = std::numeric_limits<float>::quiet_NaN();
-  row(2)[17] = 3e38f;
-  for (int i = 0; i < call.in; ++i) row(3)[i] *= 1e-39f;
-  row(4)[0] = INFINITY;
-  row(4)[64] = -INFINITY;
-  // As precise as the largest sum of terms of a row lets it be.
+/// Whether results are as precise as the largest sum of terms of their row lets them be: of all
+/// rows together, and of each alone.
+void judge_rows(product_call& call) {
+  const std::vector<float> decoded = call.decoded();
   const auto judge = [&](std::int64_t m) {
     std::vector<double> sums(call.out);
     double most = 0;
     for (std::int64_t n = 0; n < call.out; ++n) {
       double size = 0;
       for (std::int64_t k = 0; k < call.in; ++k) {
-        const double term = static_cast<double>(row(m)[k]) *
+        const double term = static_cast<double>(call.x[static_cast<std::size_t>(m * call.in + k)]) *
                             static_cast<double>(decoded[static_cast<std::size_t>(n * call.in + k)]);
         sums[static_cast<std::size_t>(n)] += term;
         size += std::fabs(term);
@@ -171,6 +180,53 @@ TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
   for (std::int64_t m = 0; m < call.batch; ++m) {
     call.run(m, 1);
     judge(m);
+  }
+}
+
+/// Weights whose codes are multiplied as they are, on CPUs that can.
+constexpr std::array whole_codes{
+    quantized_options{.mode = weight_mode::mxfp4}, quantized_options{.bits = 4, .group_size = 32},
+    quantized_options{.bits = 4, .group_size = 32, .affine_form = affine_weight_form::bias},
+    quantized_options{.bits = 8, .group_size = 32}};
+
+/// Numbers that sums of codes cannot hold before they are scaled, or hardly.
+TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
+  for (const quantized_options& options : whole_codes) {
+    SCOPED_TRACE(static_cast<int>(&options - whole_codes.data()));
+    product_call call(6, options);
+    ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
+    const auto row = [&](std::int64_t m) { return call.x.data() + m * call.in; };
+    row(0)[3] = INFINITY;
+    row(1)[95] = std::numeric_limits<float>::quiet_NaN();
+    row(2)[17] = 3e37f;
+    for (int i = 0; i < call.in; ++i) row(3)[i] *= 1e-39f;
+    row(4)[0] = INFINITY;
+    row(4)[64] = -INFINITY;
+    judge_rows(call);
+  }
+}
+
+/// Sums of codes times x in fixed point are no floats where scales or zeros are as large as these.
+TEST(quantized_matmul, multiplies_tiny_x_with_huge_weights) {
+  for (const quantized_options& options : whole_codes) {
+    SCOPED_TRACE(static_cast<int>(&options - whole_codes.data()));
+    product_call call(6, options);
+    ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
+    std::ranges::fill(call.scales, std::uint8_t{227});
+    if (options.affine_form == affine_weight_form::bias) {
+      std::ranges::fill(call.float_scales, 1.0f);
+      std::ranges::fill(call.zeros, 1e33f);
+    } else {
+      std::ranges::fill(call.float_scales, 1e32f);
+    }
+    for (std::int64_t m = 0; m < call.batch; ++m) {
+      for (std::int64_t k = 0; k < call.in; ++k) {
+        float& x = call.x[static_cast<std::size_t>(m * call.in + k)];
+        x = m < 3 ? 1e-10f : x * 1e-10f;
+      }
+    }
+    call.x[static_cast<std::size_t>(2 * call.in + 5)] = -INFINITY;
+    judge_rows(call);
   }
 }
 

@@ -39,6 +39,22 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
           .terms = of_matrix * batch};
 }
 
+/// Whether rows of cuda_sm90 take weights through registers (kernels/quantized/sm90).
+inline bool goes_through_registers(const quantized_demand& demand) noexcept {
+  const bool grouped = demand.matrices != 0;
+  constexpr std::int64_t most = 1 << 20;  // positions are numbers of 32 bits
+  if (demand.axis != weight_axis::col || (demand.bits != 4 && demand.bits != 8) ||
+      demand.group_size < (has_float_scales(demand.mode) && demand.bits == 4 ? 32 : 16) ||
+      std::max({demand.batch, demand.rows, demand.columns}) > most ||
+      is_exact(demand.batch, demand.matrices, grouped) ||
+      is_decoded(demand.batch, demand.matrices, grouped)) {
+    return false;
+  }
+  // Tiles of 128 rows of x are for the codes that are most used; others have two of 64.
+  const bool has_long_tiles = demand.bits == 4 && demand.mode != weight_mode::nf4;
+  return has_long_tiles || demand.batch <= 128 * std::max<std::int64_t>(demand.matrices, 1);
+}
+
 /// Of a CUDA row: weights go through registers, are decoded into the operands of wgmma, or are
 /// decoded for a product with tiles of 128 x 128.
 inline work_estimate estimate_on_gpu(const quantized_config& config,
@@ -52,11 +68,7 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   if (!is_product(config.pass)) return work;
   const bool floats = config.type == dtype::f32;
   const bool grouped = demand.matrices != 0;
-  const bool in_registers = config.target == backend::cuda_sm90 &&
-                            demand.axis == weight_axis::col &&
-                            (demand.bits == 4 || demand.bits == 8) && demand.group_size >= 16 &&
-                            !is_exact(demand.batch, demand.matrices, grouped) &&
-                            !is_decoded(demand.batch, demand.matrices, grouped);
+  const bool in_registers = config.target == backend::cuda_sm90 && goes_through_registers(demand);
   if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
       !in_registers && is_thin(demand.batch, demand.matrices, grouped)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);

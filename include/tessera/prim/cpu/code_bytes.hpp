@@ -6,8 +6,8 @@
 // | load(codes), load_n(codes, bytes) | a block of codes, zeros behind them |
 // | lower_codes(block), upper_codes(block) | the lower and upper halves of its bytes |
 // | look_up(table, codes) | entries of a table of 16 bytes |
-// | whole_sums(codes, numbers, stride, sums) | codes times rows of numbers, lane by lane, as floats
-// | | spread(scales, columns, shift) | the scale of each lane |
+// | whole_sums(codes, numbers, stride, sums) | codes times rows of numbers, by lane, as floats |
+// | spread(scales, columns, shift) | the scale of each lane |
 //
 // Numbers lie as codes do: the most significant bytes of a block's, then the middle ones, then the
 // least; each in as many registers as the block has codes.

@@ -55,11 +55,13 @@ class batch_parts {
     return row >= held_.begin && row < held_.end;
   }
 
-  /// Parts of a call, at most.
+  /// Parts of a call, at most: of each matrix that has rows one may be short.
   static std::int64_t most(const quantized_kernel_args& args) {
     const std::int64_t matrices = args.group_sizes == nullptr ? 1 : args.matrices;
-    return args.batch / batch_of_item + matrices;
+    return args.batch / batch_of_item + std::min(matrices, args.batch);
   }
+  /// The last part; null: no matrix has a row.
+  const batch_part* last() const { return count_ == 0 ? nullptr : parts_ + count_ - 1; }
   std::int64_t number_of(const batch_part& part) const { return &part - parts_; }
   /// The part that holds a row of the batch.
   const batch_part& part_of(std::int64_t row) const {

@@ -7,7 +7,8 @@
 //     sums += scale zero times sums of groups of a
 //   }
 //
-// Elements of a that are not finite are multiplied by decoded weights, one by one.
+// Elements of a that are not finite are multiplied by decoded weights, one by one; so are all where
+// sums overflow before the scale of their row makes them small.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,7 @@ class byte_product {
                 .groups = weights_.groups,
                 .group_size = weights_.group_size,
                 .code_bits = weights_.bits,
-                .subtracts = !is_biased()} {}
+                .subtracts = !is_biased(weights_)} {}
 
   std::size_t workspace_bytes(int threads) const {
     const std::int64_t of_row =
@@ -113,9 +114,6 @@ class byte_product {
     float* scratch;
   };
 
-  bool is_biased() const {
-    return weights_.form == affine_weight_form::bias && weights_.zeros.data != nullptr;
-  }
   byte_codes codes() const {
     if (weights_.mode != weight_mode::affine) return byte_codes::e2m1;
     return weights_.bits == 4 ? byte_codes::nibbles : byte_codes::bytes;
@@ -130,7 +128,6 @@ class byte_product {
     fixed_rows rows{};
     rows.scales = reinterpret_cast<fixed_row_scale*>(memory);
     rows.sums = reinterpret_cast<float*>(memory + bytes_of_scales());
-    rows.scratch = rows.sums + args_.batch * layout_.sums();
     rows.numbers = reinterpret_cast<std::int8_t*>(rows.sums + args_.batch * layout_.sums());
     rows.scratch = reinterpret_cast<float*>(rows.numbers + args_.batch * layout_.bytes());
     return rows;
@@ -157,12 +154,18 @@ class byte_product {
     }
     const float* const sums = scratch + rows_of_tile * most_together * vec::width;
     for (int m = 0; m < at.batch; ++m) {
+      const std::int64_t of_batch = at.batch_row + m;
       float own[rows_of_tile];
-      vec::store(own, vec::load(sums + m * rows_of_tile));
-      if (x.scales[at.batch_row + m].has_specials) {
-        add_specials<Isa>(weights, at.row, at.rows, a_, at.batch_row + m, is_not_finite, own);
+      const reg total = vec::load(sums + m * rows_of_tile);
+      vec::store(own, total);
+      // 0 times each is 0, or NaN.
+      if (is_not_finite(vec::sum(vec::mul(total, vec::zero())))) {
+        std::fill(own, own + at.rows, 0.0f);
+        add_specials<Isa>(weights, at.row, at.rows, a_, of_batch, is_any, own);
+      } else if (x.scales[of_batch].has_specials) {
+        add_specials<Isa>(weights, at.row, at.rows, a_, of_batch, is_not_finite, own);
       }
-      prim::store_row<Isa>(out_, (at.batch_row + m) * out_.row + at.row, at.rows, own);
+      prim::store_row<Isa>(out_, of_batch * out_.row + at.row, at.rows, own);
     }
   }
 
@@ -279,7 +282,7 @@ class byte_product {
     const reg scales = vec::load_n(numbers.scales + of, count);
     if constexpr (Codes == byte_codes::e2m1) return vec::mul(scales, vec::broadcast(e2m1_zero));
     const reg zeros = vec::load_n(numbers.zeros + of, count);
-    return is_biased() ? zeros : vec::mul(scales, zeros);
+    return is_biased(weights_) ? zeros : vec::mul(scales, zeros);
   }
 
   const quantized_kernel_args& args_;

@@ -22,6 +22,11 @@ inline constexpr std::array<float, 16> whole_values{0.0f,  1.0f,  2.0f,  3.0f, 4
                                                     6.0f,  7.0f,  8.0f,  9.0f, 10.0f, 11.0f,
                                                     12.0f, 13.0f, 14.0f, 15.0f};
 
+/// Whether zeros are added to scaled codes.
+inline bool is_biased(const packed_weights& weights) {
+  return weights.form == affine_weight_form::bias && weights.zeros.data != nullptr;
+}
+
 /// Which weights a reader gives: as they are, or before the scale of their group.
 enum class decoded_form : std::uint8_t { scaled, unscaled };
 
@@ -96,7 +101,7 @@ class weight_reader {
                                  const numbers_of_groups* numbers, int skipped,
                                  std::int64_t bytes_ahead, const Visit& visit) const {
     const int group = static_cast<int>(from_.group_size);
-    const bool biased = from_.form == affine_weight_form::bias && has_zeros();
+    const bool biased = is_biased(from_);
     const std::byte* codes[Rows];
     TESSERA_UNROLL
     for (int i = 0; i < Rows; ++i) {

@@ -17,6 +17,8 @@ inline constexpr auto is_not_finite = [](float x) { return !std::isfinite(x); };
 /// Numbers whose sums, of codes times them, may be too large for f32 before they are scaled.
 inline constexpr auto is_huge = [](float x) { return !(std::fabs(x) < 0x1p100f); };
 
+inline constexpr auto is_any = [](float /*x*/) { return true; };
+
 /// sums[i] += the elements of row `m` of a that `is_special` times the weights of row `row` + i.
 template <class Isa, class IsSpecial>
 [[gnu::noinline, gnu::cold]] void add_specials(const packed_weights& weights, std::int64_t row,

@@ -157,13 +157,22 @@ class tile_product {
     return part.first / layout_.rows_of_tile() + parts.number_of(part);
   }
 
+  /// Up to the end of the last part.
+  std::int64_t tiles_of(const batch_parts<Isa>& parts) const {
+    const batch_part* const last = parts.last();
+    return last == nullptr ? 0 : first_tile(parts, *last) + layout_.tiles(last->rows);
+  }
+
   void pack(const batch_parts<Isa>& parts, const operands& batch, int threads) const {
-    std::fill_n(batch.sums, most_tiles() * layout_.sums(), 0.0f);
     constexpr std::int64_t together = word_layout::words_together;
-    prim::parallel_items<Isa>(layout_.words(most_tiles()) / together, threads,
-                              [&](std::int64_t part, int) {
-                                std::fill_n(batch.words + part * together, together, 0.0f);
-                              });
+    const std::int64_t tiles = tiles_of(parts);
+    const std::int64_t items = layout_.words(tiles) / together;
+    prim::parallel_items<Isa>(items, threads, [&](std::int64_t item, int) {
+      const std::int64_t tile = item % tiles, column = item / tiles * most_decoded;
+      std::fill_n(batch.words + layout_.word(tile, most_tiles(), column), together, 0.0f);
+      if (column > 0) return;
+      std::fill_n(batch.sums + tile * layout_.sums(), layout_.sums(), 0.0f);
+    });
     prim::parallel_items<Isa>(args_.batch, threads, [&](std::int64_t m, int thread) {
       if (!parts.holds(m)) return store_zeros<Isa>(out_, m, weights_.rows);
       const batch_part& part = parts.part_of(m);
@@ -195,7 +204,7 @@ class tile_product {
                                    int count, numbers_of_groups& to) const {
     reader.read_numbers(row, first, count, to);
     if (weights_.mode != weight_mode::affine) return;
-    const bool biased = weights_.form == affine_weight_form::bias && weights_.zeros.data != nullptr;
+    const bool biased = is_biased(weights_);
     const reg at_middle = vec::broadcast(middle);
     const auto groups = count / static_cast<int>(weights_.group_size);
     for (int i = 0; i < groups; i += vec::width) {
