@@ -117,7 +117,8 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
                                                         : 3;
     const std::int64_t of_tile = 16 / parts;
     const std::int64_t rows = std::max<std::int64_t>(1, facts.demand.batch / matrices);
-    const auto tiles = static_cast<double>((rows + of_tile - 1) / of_tile);
+    const std::int64_t whole_tiles = (rows + of_tile - 1) / of_tile;
+    const auto tiles = static_cast<double>(whole_tiles);
     work.vector_operations = facts.weights * (3.0 * static_cast<double>(blocks) + 0.5 * tiles);
     work.flops = facts.weights * 32.0 * tiles;
     work.product_share = 0.5;
