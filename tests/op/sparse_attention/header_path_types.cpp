@@ -1,8 +1,10 @@
 // Mask functors on rows of blocksparse attention with a type, which stand on the dense kernels:
-// what the row for any type writes, also where heads of a group have masks of their own.
+// what the row for any type writes, also where heads of a group have masks of their own, for any
+// number of threads.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -20,39 +22,42 @@ using namespace tessera::support;
 struct any_row {
   static constexpr tessera::sparse_attention_config config{.target = tessera::native_cpu_backend};
 };
-/// Products of f32: back ends with products of bf16 have those of the widest registers.
-struct float_row {
-  static constexpr tessera::backend target = has_bf16_products(tessera::native_cpu_backend)
-                                                 ? tessera::backend::cpu_avx512
-                                                 : tessera::native_cpu_backend;
+/// Of bf16 where its products are instructions, else of f32.
+constexpr bool of_bf16 = has_bf16_products(tessera::native_cpu_bf16_backend);
+using element = std::conditional_t<of_bf16, tessera::bf16, float>;
+struct typed_row {
   static constexpr tessera::sparse_attention_config config{
-      .target = target, .type = tessera::dtype::f32, .head_dim = 64};
+      .target = tessera::native_cpu_bf16_backend,
+      .type = of_bf16 ? tessera::dtype::bf16 : tessera::dtype::f32,
+      .head_dim = 64};
 };
 
 /// out and lse.
 template <class Row, class Mask>
-std::vector<float> results_of(sparse_call<>& call, const tessera::blocksparse_attention_args& args,
+std::vector<float> results_of(sparse_call<element>& call,
+                              const tessera::blocksparse_attention_args& args,
                               const tessera::blocksparse_attention_options& options,
-                              const Mask& mask) {
+                              const Mask& mask, int threads = 2) {
   call.clear();
-  const auto done =
-      tessera::launch<Row>(args, options, tessera::cpu{.threads = 2}, tessera::with_mask(mask));
+  const auto done = tessera::launch<Row>(args, options, tessera::cpu{.threads = threads},
+                                         tessera::with_mask(mask));
   EXPECT_TRUE(done) << done.message();
   std::vector<float> all(call.lse);
-  all.insert(all.end(), call.out.begin(), call.out.end());
+  for (const element x : call.out) all.push_back(static_cast<float>(x));
   return all;
 }
 
 void expect_near(const std::vector<float>& computed, const std::vector<float>& wanted) {
+  constexpr float tolerance = of_bf16 ? 2e-2f : 2e-5f;
   ASSERT_EQ(computed.size(), wanted.size());
   for (std::size_t at = 0; at < wanted.size(); ++at) {
-    ASSERT_TRUE(computed[at] == wanted[at] || std::abs(computed[at] - wanted[at]) < 2e-5f)
+    ASSERT_TRUE(computed[at] == wanted[at] || std::abs(computed[at] - wanted[at]) < tolerance)
         << at << ": " << computed[at] << ", not " << wanted[at];
   }
 }
 
 TEST(blocksparse_header_path, rows_of_a_type_ask_functors) {
-  sparse_call<> call(300, 390, 64, 64);
+  sparse_call<element> call(300, 390, 64, 64);
   const heads_of_blocks functor;
   const std::vector<std::int32_t> documents = documents_of(390);
   for (const std::int64_t block_k : {16, 64, 100}) {
@@ -68,8 +73,12 @@ TEST(blocksparse_header_path, rows_of_a_type_ask_functors) {
       const auto expect_same = [&](tessera::blocksparse_attention_options options) {
         options.block_q = 64;
         options.block_k = block_k;
-        expect_near(results_of<float_row>(call, args, options, functor),
-                    results_of<any_row>(call, args, options, functor));
+        const std::vector<float> computed = results_of<typed_row>(call, args, options, functor, 1);
+        for (const int threads : {2, 3, 5}) {
+          ASSERT_EQ(results_of<typed_row>(call, args, options, functor, threads), computed)
+              << threads << " threads";
+        }
+        expect_near(computed, results_of<any_row>(call, args, options, functor));
       };
       expect_same({});
       expect_same({.causal = true});

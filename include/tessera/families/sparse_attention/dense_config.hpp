@@ -1,5 +1,5 @@
-// The row of attention that a CPU row of blocksparse attention with a type stands on: the kernel
-// and the cost estimate ask the same.
+// The row of attention that a CPU row of sparse attention with a type stands on, with its loops
+// (blocksparse) or its products (native sparse): the kernel and the cost estimate ask the same.
 #pragma once
 
 #include <tessera/families/attention/config.hpp>

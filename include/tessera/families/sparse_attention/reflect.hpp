@@ -22,7 +22,7 @@ BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, sm90_rows_are_blocksparse_forwa
 
 BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass, type, head_dim))
 
-/// ".bf16.d128": operands of the matrix unit, of rows that have such.
+/// ".bf16.d128": operands of rows with a type, on the CPU or for the matrix unit.
 struct spelled_sparse_operands {
   static constexpr spelling::word type{&sparse_attention_config::type};
   static constexpr spelling::number head_dim{".d", &sparse_attention_config::head_dim};
@@ -37,8 +37,8 @@ struct spelled_sparse_operands {
   }
 };
 
-/// `sparse_attention.<backend>.<pattern>.<pass>`, of rows for the matrix unit with
-/// `.<dtype>.d<head_dim>` behind it.
+/// `sparse_attention.<backend>.<pattern>.<pass>`, of rows with a type with `.<dtype>.d<head_dim>`
+/// behind it.
 template <>
 inline constexpr auto spelling_of<sparse_attention_config> = row_names<sparse_attention_config>(
     "sparse_attention", spelling::word{&sparse_attention_config::target},

@@ -6,12 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
-#include <tessera/families/sparse_attention/dense_config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/attention/cpu/launch.hpp>
 #include <tessera/kernels/sparse_attention/common/dense_call.hpp>
+#include <tessera/kernels/sparse_attention/cpu/dense_row.hpp>
 #include <tessera/kernels/sparse_attention/cpu/visible_pairs.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
@@ -19,12 +18,6 @@
 #include <tessera/spec/launch_context.hpp>
 
 namespace tessera::kernels::sparse_attention::cpu {
-
-/// The row of attention that a row of blocksparse attention stands on.
-template <class Kernel>
-struct dense_row {
-  static constexpr attention_config config = dense_config(Kernel::config);
-};
 
 template <class Kernel, class Mask = prim::no_mask_functor>
 class dense_blocksparse_forward {

@@ -9,7 +9,6 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_cpu.hpp>
-#include <tessera/families/sparse_attention/dense_config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 #include <tessera/kernels/attention/common/key_source.hpp>
 #include <tessera/kernels/attention/cpu/gemm.hpp>
@@ -17,6 +16,7 @@
 #include <tessera/kernels/attention/cpu/prefill.hpp>
 #include <tessera/kernels/attention/cpu/prefill_scratch.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
+#include <tessera/kernels/sparse_attention/cpu/dense_row.hpp>
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_rows.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
@@ -25,17 +25,11 @@
 
 namespace tessera::kernels::sparse_attention::cpu {
 
-/// The row of attention whose products a row of native sparse attention takes.
-template <class Kernel>
-struct selected_row {
-  static constexpr attention_config config = dense_config(Kernel::config);
-};
-
 /// Of a launch. The keys of a sequence and head are a set, of packed sequences those of a head;
 /// where not all sets fit, they take turns.
 template <class Kernel>
 class selected_attention {
-  using row = selected_row<Kernel>;
+  using row = dense_row<Kernel>;
   using shape = attention::cpu::traits<row>;
   using isa_type = typename shape::isa_type;
   using hooks_type = flash_hooks<>;

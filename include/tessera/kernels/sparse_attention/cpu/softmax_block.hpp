@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/sparse_attention/cpu/score_block.hpp>
@@ -29,13 +30,17 @@ struct softmax_block : score_block<Isa> {
   }
 
   /// Scores become weights and values are added. Values that are not finite are taken out of the
-  /// tile: a weight of 0 must not meet them.
+  /// tile, and added to the rows that see them, whatever their weight: those of hidden keys must
+  /// not meet one of 0.
   void accumulate() {
-    for (int r = 0; r < rows; ++r) weigh(r);
-    for (int key = 0; key < keys; ++key) {
-      float* const row = v + key * v_stride;
-      if (all_finite<Isa>(row, v_stride)) continue;
-      for (int r = 0; r < rows; ++r) add_value(r, key, row);
+    const key_set nonfinite = nonfinite_keys();
+    for (int r = 0; r < rows; ++r) {
+      const key_set seen = seen_of(r, nonfinite);
+      weigh(r);
+      for (key_set left = seen; left != 0; left &= left - 1) add_value(r, std::countr_zero(left));
+    }
+    for (key_set left = nonfinite; left != 0; left &= left - 1) {
+      float* const row = value_row(std::countr_zero(left));
       std::fill(row, row + v_stride, 0.0f);
     }
     prim::strided_product<Isa, prim::strided_product_kind::add>(
@@ -54,6 +59,28 @@ struct softmax_block : score_block<Isa> {
   TESSERA_INLINE float* output_row(int r) const { return sums + r * v_stride; }
 
  private:
+  using key_set = std::uint64_t;  ///< bit c: key c of the tile
+  static_assert(block_keys <= 64);
+
+  TESSERA_INLINE float* value_row(int key) const { return v + key * v_stride; }
+
+  /// Keys whose values are not all finite.
+  key_set nonfinite_keys() const {
+    key_set found = 0;
+    for (int key = 0; key < keys; ++key) {
+      if (!all_finite<Isa>(value_row(key), v_stride)) found |= key_set{1} << key;
+    }
+    return found;
+  }
+  /// Those of `some` that row r sees, before its scores are weights.
+  key_set seen_of(int r, key_set some) const {
+    key_set seen = 0;
+    for (key_set left = some; left != 0; left &= left - 1) {
+      if (score_row(r)[std::countr_zero(left)] != prim::minus_infinity) seen |= left & -left;
+    }
+    return seen;
+  }
+
   TESSERA_INLINE void scale_row(float* row, float factor) const {
     const auto scale = vec::broadcast(factor);
     for (std::int64_t d = 0; d < v_stride; d += vec::width) {
@@ -84,10 +111,9 @@ struct softmax_block : score_block<Isa> {
     of_row.denominator += vec::sum(sum);
   }
 
-  TESSERA_INLINE void add_value(int r, int key, const float* value) const {
-    const float weight = score_row(r)[key];
-    if (weight == 0.0f) return;
-    const auto factor = vec::broadcast(weight);
+  TESSERA_INLINE void add_value(int r, int key) const {
+    const auto factor = vec::broadcast(score_row(r)[key]);
+    const float* const value = value_row(key);
     float* const to = output_row(r);
     for (std::int64_t d = 0; d < v_stride; d += vec::width) {
       vec::store(to + d, vec::fma(factor, vec::load(value + d), vec::load(to + d)));

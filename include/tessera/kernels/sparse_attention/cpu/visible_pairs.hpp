@@ -157,8 +157,12 @@ class visible_pairs {
     return run;
   }
 
+  /// Rows that see the same runs of keys, from multiples of it on; 0: none are known. Where rows of
+  /// a block may differ in their runs, a tile that begins elsewhere, as a work item's first does,
+  /// would have others.
   std::int64_t rows_of_block() const {
-    return args_.block_mask.data == nullptr ? 0 : std::min(args_.block_q, args_.q_len);
+    if (args_.block_mask.data == nullptr || has_bounds_) return 0;
+    return prim::classifies_tiles<Mask> ? 0 : std::min(args_.block_q, args_.q_len);
   }
 
   /// Hides the keys of columns [begin, end) that the row of `at` does not see. Column c is key
