@@ -23,7 +23,8 @@ namespace tessera::reference {
 namespace {
 
 /// An output of a call: values as its tensor stores them if they are floats; the error of an
-/// element is relative to the largest sum of terms in its row.
+/// element is relative to the largest sum of terms in its row, or the largest element, where sums
+/// of terms have grown beyond all numbers over many tokens.
 template <class Number>
 expected_tensor expected_from(const bound_call& call, std::size_t tensor,
                               const std::vector<tracked<Number>>& numbers) {
@@ -38,7 +39,9 @@ expected_tensor expected_from(const bound_call& call, std::size_t tensor,
             ? static_cast<double>(rounded_to(view.type, static_cast<float>(value)))
             : static_cast<double>(value));
     if (at % width == 0) expected.sizes.push_back(0);
-    expected.sizes.back() = std::max(expected.sizes.back(), numbers[at].size);
+    const double size = numbers[at].size;
+    expected.sizes.back() = std::max({expected.sizes.back(), std::fabs(static_cast<double>(value)),
+                                      std::isfinite(size) ? size : 0.0});
   }
   return expected;
 }
