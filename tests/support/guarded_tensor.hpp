@@ -81,6 +81,7 @@ class guarded_tensor {
 
   /// True if nothing but elements has been written.
   bool margins_intact() const {
+    if (bytes_.empty()) return true;
     std::vector<std::byte> margins = bytes_;
     const auto size = static_cast<std::int64_t>(size_of(view_.type));
     reference::for_each_element(view_, [&](std::int64_t, std::int64_t offset) {
