@@ -196,6 +196,7 @@ FAMILIES = [
             "cuda_products_have_a_type":
                 ".target = backend::cuda_sm80, .pass = quantized_pass::forward",
             "other_rows_take_any_type": ".type = dtype::bf16",
+            "tiles_multiply_forward": ".target = backend::cpu_amx_bf16",
         },
         "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
