@@ -20,11 +20,11 @@
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
-#include <tessera/kernels/chunked_scan/cpu/chunk_gradients.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_states.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
+#include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/cpu/gemm/strided_product.hpp>
@@ -47,6 +47,7 @@ class chunk_backward_item {
   using scratch = chunk_scratch<Kernel>;
   using extents = chunk_extents<Kernel>;
   using tile_decay = recurrence::tile_decay;
+  using chunk_gradients = recurrence::chunk_gradients;
 
  public:
   chunk_backward_item(const chunked_scan_kernel_args& args, const scratch& memory,
@@ -176,6 +177,18 @@ class chunk_backward_item {
   }
   recurrence::chunk_pair_rows pair_rows(const chunk_rows& rows) const {
     return {rows.q, rows.k, rows.decay, rows.found_q, rows.left_k, rows.passed_decay, size_.keys};
+  }
+  recurrence::chunk_gradient_rows<1> gradient_rows(const chunk_rows& rows) const {
+    return {.reads = {rows.q},
+            .k = rows.k,
+            .decay = rows.decay,
+            .d_weights = {rows.d_weights},
+            .crossing = rows.crossing,
+            .d_reads = {rows.d_q},
+            .d_k = rows.d_k,
+            .d_decay = memory_.of_keys,
+            .crossed = memory_.of_pairs,
+            .padded = size_.keys};
   }
   /// Queries as of the state in front of the chunk, keys as of that behind it.
   static const float* found_q(const chunk_rows& rows) { return Decays ? rows.found_q : rows.q; }
@@ -332,8 +345,7 @@ class chunk_backward_item {
     const chunk_rows& rows = memory_.rows[chunk];
     const std::int64_t first = first_of(segment, chunk), head = head_of(member);
     const std::int64_t count = tokens_from(first);
-    give_back_tokens<Kernel, Decays, Wanted>(rows, size_.keys, args_.scale, memory_.of_keys,
-                                             memory_.of_pairs);
+    recurrence::give_back_tokens<isa_type, Decays, Wanted>(gradient_rows(rows), args_.scale);
     if constexpr (Wanted == chunk_gradients::all) store_decays(first, count, head);
     if constexpr (Wanted != chunk_gradients::keys) {
       store_rows(args_.d_q, first, count, head, args_.keys, rows.d_q, size_.keys);
