@@ -180,12 +180,12 @@ class chunk_backward_item {
   }
   recurrence::chunk_gradient_rows<1> gradient_rows(const chunk_rows& rows) const {
     return {.reads = {rows.q},
-            .k = rows.k,
+            .keys = {rows.k},
             .decay = rows.decay,
-            .d_weights = {rows.d_weights},
+            .d_weights = {{rows.d_weights}},
             .crossing = rows.crossing,
             .d_reads = {rows.d_q},
-            .d_k = rows.d_k,
+            .d_keys = {rows.d_k},
             .d_decay = memory_.of_keys,
             .crossed = memory_.of_pairs,
             .padded = size_.keys};

@@ -311,11 +311,15 @@ class backward_launch {
   void run_heads(const sequence& tokens, std::int64_t first, float* memory, double* sums) const {
     const std::int64_t width = scratch::sums(args_);
     double* const of_sequence = sums + tokens.number * args_.value_heads * width;
-    if (!tokens.is_rest && goes_back_by_chunks<Row>(args_, tokens)) {
+    const gate_sums of_first_head{of_sequence, of_sequence + 1};
+    if (goes_back_by_chunks<Row>(tokens)) {
       const chunk_scratch<Row> own(of_chunks_, memory);
-      return chunk_backward_item<Row>(args_, own, tokens, first, {of_sequence, of_sequence + 1},
-                                      width)
-          .run();
+      if (args_.update == delta_rule_update::delta) {
+        chunk_backward_item<Row, false>(args_, own, tokens, first, of_first_head, width).run();
+      } else {
+        chunk_backward_item<Row, true>(args_, own, tokens, first, of_first_head, width).run();
+      }
+      return;
     }
     const scratch own(args_, memory);
     const std::int64_t end = std::min(first + of_chunks_.together, args_.key_heads);

@@ -3,7 +3,9 @@
 // | part | floats |
 // |---|---|
 // | kept | [segments + 1][heads] states: in front of each segment of chunks |
-// | missing | [heads][tokens][values]: what the state lacked of the values of each token |
+// | found | [heads][tokens][values]: what each token found: what the state lacked of its values,
+// or,
+//   of low-rank updates, what it held |
 // | gradient | [heads] of the state behind the tokens given back so far |
 // | tiles | [chunks of a segment][keys][columns]: a tile of the states in front of each |
 // | turned_tile, turned_gradient | [columns][keys] |
@@ -45,6 +47,7 @@ struct chunk_extents {
         tokens((args.tokens + chunk_tokens - 1) / chunk_tokens * chunk_tokens),
         kept_states((args.tokens + segment_tokens - 1) / segment_tokens + 1),
         group(args.value_heads / args.key_heads),
+        writes(args.update == delta_rule_update::delta ? 1 : 2),
         together(key_heads_together(args, threads)),
         heads(together * group) {}
 
@@ -65,7 +68,9 @@ struct chunk_extents {
   }
   /// Of the rows of a chunk.
   std::int64_t row_floats() const noexcept {
-    return chunk_tokens * (12 * keys + 3 * values + 4 * chunk_tokens + 2) + 3 * keys;
+    return chunk_tokens * ((7 + 5 * writes) * keys + (1 + 2 * writes) * values +
+                           4 * writes * chunk_tokens + 2) +
+           3 * keys;
   }
   /// Of a thread.
   std::int64_t floats() const noexcept {
@@ -74,22 +79,24 @@ struct chunk_extents {
            std::max(keys, values) + chunk_tokens * (keys + std::int64_t{traits<Row>::width});
   }
 
-  std::int64_t keys, values, state, tile, tokens, kept_states, group, together, heads;
+  std::int64_t keys, values, state, tile, tokens, kept_states, group, writes, together, heads;
 };
 
-/// Rows of a chunk: of its tokens [chunk][keys] or [values], turned round [keys][chunk].
+/// Rows of a chunk: of its tokens [chunk][keys] or [values], turned round [keys][chunk]. Of what
+/// reads states: queries, and rows that read what is held, which in the delta rule are the keys. Of
+/// what writes: keys, and, of low-rank updates, rows that write what is held.
 struct chunk_rows {
-  float *q, *k, *decay;              ///< decay: factors
-  float *found_q, *found_k, *left_k; ///< as of the state in front of the chunk and behind it
-  float *turned_q, *turned_k;        ///< found_q and found_k
-  float* turned_left_k;
-  float *d_q, *d_read_k, *d_k;  ///< d_read_k: of keys as readers
-  float* written;               ///< [values]: beta times what was missing
-  float* d_out;                 ///< going forward: values
-  float* d_held;                ///< of what the decayed state had for the keys
-  float *weights, *key_weights; ///< [chunk][chunk]: of pairs of queries and keys, keys and keys
-  float *d_weights, *d_key_weights;
-  float *whole_decay, *passed_decay;  ///< [keys]: of all tokens; scratch
+  float* reads[2];
+  float* writes[2];
+  float* decay;               ///< factors
+  float *found[2], *left[2];  ///< as of the state in front of the chunk and behind it
+  float *turned_found[2], *turned_left[2];
+  float *d_reads[2], *d_writes[2];
+  float* values[2];    ///< that are written
+  float* d_values[2];  ///< in the delta rule they become gradients of what was held
+  float* d_out;        ///< in the delta rule going forward: v
+  float *weights[2][2], *d_weights[2][2];  ///< [chunk][chunk]: of pairs of reads and writes
+  float *whole_decay, *passed_decay;       ///< [keys]: of all tokens; scratch
   float* crossing;  ///< [keys]: what the state in front has to do with what follows
   float *beta, *d_beta;
 };
@@ -105,7 +112,7 @@ struct chunk_scratch {
       memory += count;
     };
     take(kept_, size.heads * size.kept_states * size.state);
-    take(missing_, size.heads * size.tokens * size.values);
+    take(found_, size.heads * size.tokens * size.values);
     take(gradients_, size.heads * size.state);
     take(tiles_, extents::segment * size.tile);
     take(turned_tile, size.tile);
@@ -116,24 +123,7 @@ struct chunk_scratch {
     take(of_keys, chunk_tokens * size.keys);
     take(of_pairs, chunk_tokens * std::int64_t{traits<Row>::width});
     rows_begin_ = memory;
-    for (chunk_rows& of : rows) {
-      for (float** const part :
-           {&of.q, &of.k, &of.decay, &of.found_q, &of.found_k, &of.left_k, &of.turned_q,
-            &of.turned_k, &of.turned_left_k, &of.d_q, &of.d_read_k, &of.d_k}) {
-        take(*part, chunk_tokens * size.keys);
-      }
-      for (float** const part : {&of.written, &of.d_out, &of.d_held}) {
-        take(*part, chunk_tokens * size.values);
-      }
-      for (float** const part :
-           {&of.weights, &of.key_weights, &of.d_weights, &of.d_key_weights}) {
-        take(*part, std::int64_t{chunk_tokens} * chunk_tokens);
-      }
-      for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing}) {
-        take(*part, size.keys);
-      }
-      for (float** const part : {&of.beta, &of.d_beta}) take(*part, chunk_tokens);
-    }
+    for (chunk_rows& of : rows) carve(of, take);
   }
 
   /// Zeros behind the channels, which are not written again.
@@ -142,8 +132,8 @@ struct chunk_scratch {
   float* kept(std::int64_t segment, std::int64_t member) const {
     return kept_ + (segment * size.heads + member) * size.state;
   }
-  float* missing(std::int64_t member, std::int64_t step) const {
-    return missing_ + (member * size.tokens + step) * size.values;
+  float* found(std::int64_t member, std::int64_t step) const {
+    return found_ + (member * size.tokens + step) * size.values;
   }
   float* gradient(std::int64_t member) const { return gradients_ + member * size.state; }
   float* tile(std::int64_t chunk) const { return tiles_ + chunk * size.tile; }
@@ -157,7 +147,34 @@ struct chunk_scratch {
   float* of_pairs;  ///< [chunk][a register]
 
  private:
-  float *kept_, *missing_, *gradients_, *tiles_;
+  template <class Take>
+  void carve(chunk_rows& of, const Take& take) const {
+    const std::int64_t keys = chunk_tokens * size.keys, values = chunk_tokens * size.values;
+    take(of.decay, keys);
+    for (int r = 0; r < 2; ++r) {
+      for (float** const part : {&of.reads[r], &of.found[r], &of.turned_found[r], &of.d_reads[r]}) {
+        if (part != &of.reads[1] || size.writes > 1) take(*part, keys);
+      }
+    }
+    for (int w = 0; w < size.writes; ++w) {
+      for (float** const part : {&of.writes[w], &of.left[w], &of.turned_left[w], &of.d_writes[w]}) {
+        take(*part, keys);
+      }
+      for (float** const part : {&of.values[w], &of.d_values[w]}) take(*part, values);
+      for (int r = 0; r < 2; ++r) {
+        take(of.weights[r][w], std::int64_t{chunk_tokens} * chunk_tokens);
+        take(of.d_weights[r][w], std::int64_t{chunk_tokens} * chunk_tokens);
+      }
+    }
+    if (size.writes == 1) of.reads[1] = of.writes[0];
+    take(of.d_out, values);
+    for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing}) {
+      take(*part, size.keys);
+    }
+    for (float** const part : {&of.beta, &of.d_beta}) take(*part, chunk_tokens);
+  }
+
+  float *kept_, *found_, *gradients_, *tiles_;
   float* rows_begin_;
 };
 

@@ -96,6 +96,18 @@ class token_reader {
     read_decay(token, rows, log_decays);
   }
 
+  /// Of updates other than the delta rule.
+  void read_low_rank(std::int64_t token, const token_rows& rows) const {
+    load(args_.read, token, rows.read);
+    load(args_.write, token, rows.write);
+    if (args_.update == delta_rule_update::low_rank) return;
+    for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
+      const auto read = vec::load(rows.read + c);
+      vec::store(rows.write + c, vec::mul(read, vec::load(rows.write + c)));
+      vec::store(rows.read + c, vec::sub(vec::zero(), read));
+    }
+  }
+
   /// Asks for the rows of a token ahead of `read`, and for those of its answer: stores that wait
   /// for memory would keep those of the state waiting.
   TESSERA_INLINE void ask_for(std::int64_t token) const {
@@ -131,17 +143,6 @@ class token_reader {
     prim::ask_for(
         static_cast<const std::byte*>(rows.data) + row_of(rows, entry_, token, head) * size,
         count * size);
-  }
-
-  void read_low_rank(std::int64_t token, const token_rows& rows) const {
-    load(args_.read, token, rows.read);
-    load(args_.write, token, rows.write);
-    if (args_.update == delta_rule_update::low_rank) return;
-    for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
-      const auto read = vec::load(rows.read + c);
-      vec::store(rows.write + c, vec::mul(read, vec::load(rows.write + c)));
-      vec::store(rows.read + c, vec::sub(vec::zero(), read));
-    }
   }
 
   void read_decay(std::int64_t token, const token_rows& rows, float* log_decays) const {

@@ -43,9 +43,14 @@ class gate_gradients {
       store_decay(token, d_of.decay);
     }
   }
-  /// Of the delta rule, from the gradients of log decays of its channels.
-  void store(std::int64_t token, const float* d_log_decay, float d_beta) const {
-    store_beta(token, d_beta);
+  /// From the gradients of log decays of its channels, with all of a key's in `d_of`.
+  void store_from_logs(std::int64_t token, const token_rows& of, const token_rows& d_of,
+                       const float* d_log_decay, float d_beta) const {
+    if (args_.update == delta_rule_update::delta) {
+      store_beta(token, d_beta);
+    } else {
+      store_low_rank(token, of, d_of);
+    }
     if (args_.decay.data != nullptr) store_decay(token, d_log_decay);
   }
 
@@ -102,7 +107,8 @@ class gate_gradients {
     const std::int64_t at = row_of(decay, entry_, token, head_), channels = args_.key_dim;
     if (args_.decay_has_channels) {
       load_row<isa_type>(decay, at, channels, row_);
-      for (std::int64_t c = 0; c < channels; ++c) row_[c] = through_gate(row_[c], c, d_log_decay[c]);
+      for (std::int64_t c = 0; c < channels; ++c)
+        row_[c] = through_gate(row_[c], c, d_log_decay[c]);
       return store_row_of(args_.d_decay, token, row_, channels);
     }
     float sum = 0;

@@ -9,30 +9,36 @@
 // and the gradient of the log decay of token t is all that crosses it: from the state in front to
 // tokens n >= t and to what follows the chunk, and from tokens m < t to tokens n >= t and to what
 // follows. Sums take up what crosses and drop nothing, so that nothing cancels where a channel
-// forgets.
+// forgets. A row that reads the state in front of its token has n - 1 for n, and m < n.
 #pragma once
 
 #include <cstdint>
 
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
+#include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
 namespace tessera::kernels::recurrence {
 
-/// Rows [chunk][padded] of the tokens of a chunk. `Readers` rows of a token read the state behind
-/// it: its query, and in the delta rule its key, which does not meet itself.
-template <int Readers>
+/// Rows [chunk][padded] of the tokens of a chunk: `Readers` rows of a token read states, the last
+/// of them that of `LastSide`, others that behind the token, and `Keys` rows write values.
+template <int Readers, int Keys = 1, state_side LastSide = state_side::behind>
 struct chunk_gradient_rows {
   const float* reads[Readers];
-  const float *k, *decay;
-  const float* d_weights[Readers];  ///< [chunk][chunk]: of pairs of tokens
-  const float* crossing;  ///< [padded]: what the state in front has to do with what follows
-  float* d_reads[Readers];  ///< what the state in front has; becomes whole, of queries times scale
-  float* d_k;               ///< what the gradient behind has; becomes whole
+  const float* keys[Keys];
+  const float* decay;
+  const float* d_weights[Readers][Keys];  ///< [chunk][chunk]: of pairs of tokens
+  const float* crossing;    ///< [padded]: what the state in front has to do with what follows
+  float* d_reads[Readers];  ///< what the state in front has; becomes whole, the first times scale
+  float* d_keys[Keys];      ///< what the gradient behind has; becomes whole
   float* d_decay;           ///< becomes the gradients of log decays
   float* crossed;           ///< scratch of a register for each token
   std::int64_t padded;
+
+  static constexpr bool is_in_front(int reader) {
+    return LastSide == state_side::in_front && reader == Readers - 1;
+  }
 };
 
 /// What is wanted of a pass over a chunk.
@@ -61,80 +67,123 @@ struct channel_rows {
 
 /// What states have becomes gradients of the tokens, and `d_decay` begins the gradients of log
 /// decays.
-template <class Isa, bool Decays, chunk_gradients Wanted, int Readers>
-TESSERA_INLINE void give_back_states(const chunk_gradient_rows<Readers>& rows,
+template <class Isa, bool Decays, chunk_gradients Wanted, int Readers, int Keys, state_side Side>
+TESSERA_INLINE void give_back_states(const chunk_gradient_rows<Readers, Keys, Side>& rows,
                                      const channel_rows<Isa>& at) {
   using vec = prim::simd<Isa>;
   if constexpr (Decays && Wanted != chunk_gradients::keys) {
-    auto factor = vec::load(rows.decay + at.channel);
+    auto before = vec::broadcast(1.0f);
     for (int n = 0; n < chunk_tokens; ++n) {
+      const auto behind = vec::mul(before, at.load(rows.decay, n));
       TESSERA_UNROLL
       for (int r = 0; r < Readers; ++r) {
+        const auto factor = rows.is_in_front(r) ? before : behind;
         at.store(rows.d_reads[r], n, vec::mul(at.load(rows.d_reads[r], n), factor));
       }
-      if (n + 1 < chunk_tokens) factor = vec::mul(factor, at.load(rows.decay, n + 1));
+      before = behind;
     }
   }
   if constexpr (Decays && Wanted != chunk_gradients::queries) {
     auto factor = vec::broadcast(1.0f);
     for (int m = chunk_tokens - 1; m >= 0; --m) {
-      at.store(rows.d_k, m, vec::mul(at.load(rows.d_k, m), factor));
+      TESSERA_UNROLL
+      for (int w = 0; w < Keys; ++w) {
+        at.store(rows.d_keys[w], m, vec::mul(at.load(rows.d_keys[w], m), factor));
+      }
       factor = vec::mul(factor, at.load(rows.decay, m));
     }
   }
   if constexpr (Wanted == chunk_gradients::all) {
     auto sum = vec::load(rows.crossing + at.channel);
-    for (int n = chunk_tokens - 1; n >= 0; --n) {
+    const auto add_readers = [&](int n, bool in_front) {
       TESSERA_UNROLL
       for (int r = 0; r < Readers; ++r) {
+        if (rows.is_in_front(r) != in_front) continue;
         sum = vec::fma(at.load(rows.reads[r], n), at.load(rows.d_reads[r], n), sum);
       }
+    };
+    for (int n = chunk_tokens - 1; n >= 0; --n) {
+      add_readers(n, false);
       at.store(rows.d_decay, n, sum);
+      add_readers(n, true);
     }
     sum = vec::zero();
     for (int m = 0; m < chunk_tokens; ++m) {
       at.store(rows.d_decay, m, vec::add(at.load(rows.d_decay, m), sum));
-      sum = vec::fma(at.load(rows.k, m), at.load(rows.d_k, m), sum);
+      TESSERA_UNROLL
+      for (int w = 0; w < Keys; ++w) {
+        sum = vec::fma(at.load(rows.keys[w], m), at.load(rows.d_keys[w], m), sum);
+      }
     }
   }
 }
 
 /// The pairs of token m with those behind it.
-template <class Isa, bool Decays, chunk_gradients Wanted, int Readers>
-TESSERA_INLINE void give_back_pairs(const chunk_gradient_rows<Readers>& rows,
+template <class Isa, bool Decays, chunk_gradients Wanted, int Readers, int Keys, state_side Side>
+TESSERA_INLINE void give_back_pairs(const chunk_gradient_rows<Readers, Keys, Side>& rows,
                                     const channel_rows<Isa>& at, int m) {
   using vec = prim::simd<Isa>;
+  using reg = typename vec::reg;
   constexpr int width = vec::width;
-  const auto k = at.load(rows.k, m);
-  auto factor = vec::broadcast(1.0f), d_k = vec::zero();
-  for (int n = m; n < chunk_tokens; ++n) {
-    if (Decays && n > m) factor = vec::mul(factor, at.load(rows.decay, n));
-    auto part = vec::zero();
+  reg key[Keys], d_key[Keys];
+  TESSERA_UNROLL
+  for (int w = 0; w < Keys; ++w) {
+    key[w] = at.load(rows.keys[w], m);
+    d_key[w] = vec::zero();
+  }
+  // What reader r of token n has to do with the keys; returns its part of what crosses decays: of
+  // one key without the key.
+  const auto relate = [&](int r, int n, reg factor) {
+    auto crosses = vec::zero();
+    reg read = factor;
+    if constexpr (Wanted != chunk_gradients::queries) {
+      read = vec::mul(factor, at.load(rows.reads[r], n));
+    }
+    auto d_read = vec::zero();
     TESSERA_UNROLL
-    for (int r = 0; r < Readers; ++r) {
-      const auto weight =
-          vec::mul(factor, vec::broadcast(rows.d_weights[r][n * chunk_tokens + m]));
-      if constexpr (Wanted != chunk_gradients::keys) {
-        at.store(rows.d_reads[r], n, vec::fma(weight, k, at.load(rows.d_reads[r], n)));
-      }
+    for (int w = 0; w < Keys; ++w) {
+      const auto weight = vec::broadcast(rows.d_weights[r][w][n * chunk_tokens + m]);
+      if constexpr (Wanted != chunk_gradients::keys) d_read = vec::fma(weight, key[w], d_read);
       if constexpr (Wanted != chunk_gradients::queries) {
-        const auto read = at.load(rows.reads[r], n);
-        part = r == 0 ? vec::mul(weight, read) : vec::fma(weight, read, part);
+        const auto part = vec::mul(weight, read);
+        d_key[w] = vec::add(d_key[w], part);
+        crosses = Keys == 1 ? part : vec::fma(part, key[w], crosses);
       }
     }
-    if constexpr (Wanted != chunk_gradients::queries) {
-      d_k = vec::add(d_k, part);
-      if constexpr (Wanted == chunk_gradients::all) vec::store(rows.crossed + n * width, part);
+    if constexpr (Wanted != chunk_gradients::keys) {
+      at.store(rows.d_reads[r], n, vec::fma(factor, d_read, at.load(rows.d_reads[r], n)));
+    }
+    return crosses;
+  };
+  auto factor = vec::broadcast(1.0f), crosses = vec::zero();
+  for (int n = m; n < chunk_tokens; ++n) {
+    if constexpr (Side == state_side::in_front) {
+      // Crosses the decays of tokens before its own.
+      if (n > m) crosses = vec::add(crosses, relate(Readers - 1, n, factor));
+    }
+    if constexpr (Wanted == chunk_gradients::all) {
+      if (n > m) vec::store(rows.crossed + (n - 1) * width, crosses);
+    }
+    if (Decays && n > m) factor = vec::mul(factor, at.load(rows.decay, n));
+    crosses = vec::zero();
+    TESSERA_UNROLL
+    for (int r = 0; r < Readers; ++r) {
+      if (!rows.is_in_front(r)) crosses = vec::add(crosses, relate(r, n, factor));
     }
   }
   if constexpr (Wanted != chunk_gradients::queries) {
-    at.store(rows.d_k, m, vec::add(at.load(rows.d_k, m), d_k));
+    TESSERA_UNROLL
+    for (int w = 0; w < Keys; ++w) {
+      at.store(rows.d_keys[w], m, vec::add(at.load(rows.d_keys[w], m), d_key[w]));
+    }
   }
   if constexpr (Wanted == chunk_gradients::all) {
-    auto sum = vec::zero();
+    auto sum = crosses;
     for (int n = chunk_tokens - 1; n > m; --n) {
-      sum = vec::add(sum, vec::load(rows.crossed + n * width));
-      at.store(rows.d_decay, n, vec::fma(sum, k, at.load(rows.d_decay, n)));
+      const auto d_decay = at.load(rows.d_decay, n);
+      at.store(rows.d_decay, n,
+               Keys == 1 ? vec::fma(sum, key[0], d_decay) : vec::add(sum, d_decay));
+      if (n - 1 > m) sum = vec::add(sum, vec::load(rows.crossed + (n - 1) * width));
     }
   }
 }
@@ -142,8 +191,8 @@ TESSERA_INLINE void give_back_pairs(const chunk_gradient_rows<Readers>& rows,
 }  // namespace pairs
 
 /// The gradients of a chunk's rows and log decays from what states and the gradient had for them.
-template <class Isa, bool Decays, chunk_gradients Wanted, int Readers>
-void give_back_tokens(const chunk_gradient_rows<Readers>& rows, float scale) {
+template <class Isa, bool Decays, chunk_gradients Wanted, int Readers, int Keys, state_side Side>
+void give_back_tokens(const chunk_gradient_rows<Readers, Keys, Side>& rows, float scale) {
   using vec = prim::simd<Isa>;
   for (std::int64_t channel = 0; channel < rows.padded; channel += vec::width) {
     const pairs::channel_rows<Isa> at{rows.padded, channel};
@@ -152,8 +201,7 @@ void give_back_tokens(const chunk_gradient_rows<Readers>& rows, float scale) {
       pairs::give_back_pairs<Isa, Decays, Wanted>(rows, at, m);
     }
     for (int n = 0; Wanted != chunk_gradients::keys && n < chunk_tokens; ++n) {
-      at.store(rows.d_reads[0], n,
-               vec::mul(at.load(rows.d_reads[0], n), vec::broadcast(scale)));
+      at.store(rows.d_reads[0], n, vec::mul(at.load(rows.d_reads[0], n), vec::broadcast(scale)));
     }
   }
 }
