@@ -3,9 +3,7 @@
 // | part | floats |
 // |---|---|
 // | kept | [segments + 1][heads] states: in front of each segment of chunks |
-// | found | [heads][tokens][values]: what each token found: what the state lacked of its values,
-// or,
-//   of low-rank updates, what it held |
+// | found | [heads][tokens][values]: what was missing of values, or of low-rank updates held |
 // | gradient | [heads] of the state behind the tokens given back so far |
 // | tiles | [chunks of a segment][keys][columns]: a tile of the states in front of each |
 // | turned_tile, turned_gradient | [columns][keys] |
