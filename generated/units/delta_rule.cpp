@@ -34,11 +34,11 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cpu_avx2_f16_forward_c1_v32, 0, 0>
     , table_row<rows::delta_rule_cpu_avx2_f32_backward_c64_v16, 0, 0>
     , table_row<rows::delta_rule_cpu_avx2_f32_forward_c1_v32, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_bf16_backward_c64_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_bf16_backward_c64_v64, 0, 0>
     , table_row<rows::delta_rule_cpu_avx512_bf16_forward_c1_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_f16_backward_c64_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f16_backward_c64_v64, 0, 0>
     , table_row<rows::delta_rule_cpu_avx512_f16_forward_c1_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_f32_backward_c64_v32, 0, 0>
+    , table_row<rows::delta_rule_cpu_avx512_f32_backward_c64_v64, 0, 0>
     , table_row<rows::delta_rule_cpu_avx512_f32_forward_c1_v64, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_bf16_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_bf16_forward_c1_v16, 0, 0>
@@ -86,8 +86,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3afd7a6d190cd5c6";
-  if (kind == device_kind::cuda) return "aae60ad6bce6482c";
+  if (kind == device_kind::cpu) return "f41e7a611e0100c1";
+  if (kind == device_kind::cuda) return "18d8564d1691d2d8";
   return {};
 }
 

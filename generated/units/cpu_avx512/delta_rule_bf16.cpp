@@ -3,14 +3,14 @@
 
 namespace tessera {
 namespace rows {
-struct delta_rule_cpu_avx512_bf16_backward_c64_v32 {
-  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::bf16, kernel_pass::backward, 64, 32, 0};
+struct delta_rule_cpu_avx512_bf16_backward_c64_v64 {
+  static constexpr delta_rule_config config{backend::cpu_avx512, dtype::bf16, kernel_pass::backward, 64, 64, 0};
 };
 struct delta_rule_cpu_avx512_bf16_forward_c1_v64 {
   static constexpr delta_rule_config config{backend::cpu_avx512, dtype::bf16, kernel_pass::forward, 1, 64, 0};
 };
 }  // namespace rows
 
-template struct kernels::cpu_entry_points<kernels::delta_rule::cpu::launcher<rows::delta_rule_cpu_avx512_bf16_backward_c64_v32>>;
+template struct kernels::cpu_entry_points<kernels::delta_rule::cpu::launcher<rows::delta_rule_cpu_avx512_bf16_backward_c64_v64>>;
 template struct kernels::cpu_entry_points<kernels::delta_rule::cpu::launcher<rows::delta_rule_cpu_avx512_bf16_forward_c1_v64>>;
 }  // namespace tessera

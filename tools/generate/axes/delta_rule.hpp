@@ -33,7 +33,7 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .passes = {forward},
       },
       {
-          .about = "gradients: states of a chunk stay in the second-level cache",
+          .about = "gradients: a tile of the states of 64 tokens stays in the second-level cache",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .passes = {backward},
       },

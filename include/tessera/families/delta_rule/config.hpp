@@ -15,7 +15,7 @@ struct delta_rule_config {
   dtype type = dtype::f32;  ///< of q, k, v and out
   delta_rule_pass pass = delta_rule_pass::forward;
   /// Forward: tokens that meet a state together, which is 1, step by step. Backward: tokens between
-  /// two states that are kept; those between them are computed again.
+  /// two states that are kept, whole chunks of 16; those between them are computed again.
   /// CUDA rows: 0, token by token, or forward 64, tokens that are products of the matrix unit;
   /// those of cuda_sm90 are of the latter.
   int chunk = 0;
@@ -44,7 +44,9 @@ constexpr delta_rule_config resolved(delta_rule_config config) noexcept {
   const bool forward = config.pass == delta_rule_pass::forward;
   if (config.chunk == 0) config.chunk = forward ? 1 : 64;
   if (config.columns == 0) {
-    config.columns = (forward ? most_delta_rule_registers : 2) * vector_floats(config.target);
+    // Products of chunks are as wide as the accumulators allow.
+    const int width = vector_floats(config.target);
+    config.columns = (forward || width >= 16 ? most_delta_rule_registers : 2) * width;
   }
   return config;
 }

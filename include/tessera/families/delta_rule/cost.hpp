@@ -89,14 +89,14 @@ inline work_estimate estimate_of(const delta_rule_config& config, const delta_ru
   work.footprint_bytes = facts.bytes;
   work.bytes = facts.bytes * (forward ? 1.0 : 2.0);
   // A step reads what a state holds for a key, and then decays, writes and reads it again; what
-  // comes before a step is done once for each tile. The gradient does a step twice and some ten
-  // operations an element on its way back.
-  const double of_element = forward ? 4.0 : 18.0;
+  // comes before a step is done once for each tile. The gradient takes tokens 16 at a time: nine
+  // products with a tile, of low-rank updates twelve, and what pairs of tokens have of each other.
+  const double of_element = forward ? 4.0 : 8.0;
   const double of_channel = forward ? 24.0 : 48.0;
   work.vector_operations =
       facts.steps * key_dim * (columns * of_element + static_cast<double>(tiles) * of_channel);
   work.tile_bytes = key_dim * config.columns * static_cast<double>(sizeof(float)) *
-                    (forward ? 1.0 : config.chunk + 2.0);
+                    (forward ? 1.0 : config.chunk / 16.0 + 3.0);
   const double items = static_cast<double>(sizes.sequences) * static_cast<double>(sizes.heads) *
                        static_cast<double>(forward ? tiles : 1);
   work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));

@@ -132,7 +132,9 @@ double decayed(const std::vector<float>& decay, std::int64_t padded, std::int64_
   return product;
 }
 
-TEST(chunk_products, relate_tokens_through_decays_that_vanish) {
+/// Queries of `Side` of their tokens.
+template <state_side Side>
+void expect_related_through_decays() {
   const std::int64_t padded = 3 * width;
   const auto q = bells(tokens * padded, 1), k = bells(tokens * padded, 2);
   auto decay = bells(tokens * padded, 3);
@@ -142,7 +144,7 @@ TEST(chunk_products, relate_tokens_through_decays_that_vanish) {
   std::vector<float> found_q(q.size()), left_k(q.size()), left_alone(q.size());
   std::vector<float> whole(static_cast<std::size_t>(padded)), whole_alone(whole.size());
   std::vector<float> weights(static_cast<std::size_t>(tokens * tokens));
-  relate_chunk<native_isa, true>(
+  relate_chunk<native_isa, true, Side>(
       {q.data(), k.data(), decay.data(), found_q.data(), left_k.data(), whole.data(), padded},
       weights.data());
   leave_keys<native_isa>({.k = k.data(),
@@ -153,23 +155,29 @@ TEST(chunk_products, relate_tokens_through_decays_that_vanish) {
   EXPECT_EQ(left_k, left_alone);
   EXPECT_EQ(whole, whole_alone);
   for (std::int64_t n = 0; n < tokens; ++n) {
+    const std::int64_t passed = Side == state_side::behind ? n : n - 1;
     for (std::int64_t m = 0; m <= n; ++m) {
       double sum = 0;
-      for (std::int64_t c = 0; c < padded; ++c) {
-        sum += double{at(q, n * padded + c)} * decayed(decay, padded, c, m, n) *
+      for (std::int64_t c = 0; m <= passed && c < padded; ++c) {
+        sum += double{at(q, n * padded + c)} * decayed(decay, padded, c, m, passed) *
                double{at(k, m * padded + c)};
       }
       EXPECT_NEAR(at(weights, n * tokens + m), sum, 1e-4) << n << ", " << m;
     }
     for (std::int64_t c = 0; c < padded; ++c) {
       const std::int64_t place = n * padded + c;
-      EXPECT_NEAR(at(found_q, place), at(q, place) * decayed(decay, padded, c, -1, n), 1e-5);
+      EXPECT_NEAR(at(found_q, place), at(q, place) * decayed(decay, padded, c, -1, passed), 1e-5);
       EXPECT_NEAR(at(left_k, place), at(k, place) * decayed(decay, padded, c, n, tokens - 1), 1e-5);
     }
   }
   for (std::int64_t c = 0; c < padded; ++c) {
     EXPECT_NEAR(at(whole, c), decayed(decay, padded, c, -1, tokens - 1), 1e-6);
   }
+}
+
+TEST(chunk_products, relate_tokens_through_decays_that_vanish) {
+  expect_related_through_decays<state_side::behind>();
+  expect_related_through_decays<state_side::in_front>();
 }
 
 TEST(chunk_products, relate_tokens_that_do_not_decay) {

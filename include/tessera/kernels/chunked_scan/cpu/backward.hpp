@@ -199,24 +199,14 @@ class backward_item {
       store_number<Kernel>(args_.d_g, place_of(args_.d_g, one_, chunk * chunk_tokens + at, head),
                            sum);
     }
-    if (args_.raw_decay && args_.d_gk.data != nullptr) through_raw_decays(chunk, head);
+    // The rows of k have done their work.
+    for (std::int64_t at = 0;
+         args_.raw_decay && args_.d_gk.data != nullptr && at < tokens_of(chunk); ++at) {
+      through_raw_decay<Kernel>(args_, one_, chunk * chunk_tokens + at, head, size_.keys, memory_.k,
+                                memory_.d_key_decay + at * size_.keys);
+    }
     store_rows(args_.d_gk, chunk, head, args_.keys, memory_.d_key_decay, size_.keys);
     store_rows(args_.d_gv, chunk, head, args_.values, memory_.d_value_decay, size_.values);
-  }
-
-  /// The derivative of -exp(w) is itself. The rows of k have done their work.
-  void through_raw_decays(std::int64_t chunk, std::int64_t head) const {
-    using vec = typename shape::vec;
-    for (std::int64_t at = 0; at < tokens_of(chunk); ++at) {
-      const std::int64_t step = chunk * chunk_tokens + at;
-      load_part<Kernel>(args_.gk, place_of(args_.gk, one_, step, head), args_.keys, 1.0f,
-                        size_.keys, memory_.k);
-      float* const row = memory_.d_key_decay + at * size_.keys;
-      for (std::int64_t key = 0; key < size_.keys; key += shape::width) {
-        const auto decay = log_decay_of_raw<typename shape::isa_type>(vec::load(memory_.k + key));
-        vec::store(row + key, vec::mul(vec::load(row + key), decay));
-      }
-    }
   }
 
   /// Rows of a chunk, if somebody wants them.
@@ -254,19 +244,22 @@ void launch_backward(const chunked_scan_kernel_args& args, float* memory, int th
         const std::int64_t number = item / parts, first = item % parts * together;
         const sequence one = sequence_of<isa_type>(args, number);
         float* const own = memory + thread * stride;
-        if constexpr (goes_back_by_chunks<Decay, Read>(chunk_tokens)) {
-          if (goes_back_by_chunks<Decay, Read>(one.length)) {
+        const auto sums_of = [&](std::int64_t kv_head) {
+          return d_u + (number * args.kv_heads + kv_head) * size.keys;
+        };
+        if constexpr (goes_back_by_chunks<Decay>(chunk_tokens)) {
+          if (goes_back_by_chunks<Decay>(one.length)) {
             const chunk_scratch<Kernel> scratch(of_chunks, own);
             constexpr bool decays = Decay != chunked_scan_decay::none;
-            return chunk_backward_item<Kernel, decays>(args, scratch, one, first).run();
+            return chunk_backward_item<Kernel, decays, Read>(args, scratch, one, first,
+                                                             sums_of(first))
+                .run();
           }
         }
         const backward_scratch<Kernel> scratch(size, own);
         const std::int64_t end = std::min(first + together, args.kv_heads);
         for (std::int64_t kv_head = first; kv_head < end; ++kv_head) {
-          backward_item<Kernel, Decay, Read>(args, scratch, one, kv_head,
-                                             d_u + (number * args.kv_heads + kv_head) * size.keys)
-              .run();
+          backward_item<Kernel, Decay, Read>(args, scratch, one, kv_head, sums_of(kv_head)).run();
         }
       });
   if constexpr (Read == state_read::before) sum_bonus_gradients<Kernel>(args, d_u, size.keys);

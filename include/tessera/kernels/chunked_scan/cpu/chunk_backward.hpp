@@ -19,12 +19,14 @@
 #include <cstdint>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
+#include <tessera/kernels/chunked_scan/cpu/bonus.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
-#include <tessera/kernels/chunked_scan/cpu/chunk_gradients.hpp>
+#include <tessera/kernels/chunked_scan/cpu/chunk_decays.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_states.hpp>
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
+#include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/cpu/gemm/strided_product.hpp>
@@ -33,24 +35,28 @@
 namespace tessera::kernels::chunked_scan::cpu {
 
 /// Sequences of fewer tokens go token by token.
-template <chunked_scan_decay Decay, state_read Read>
+template <chunked_scan_decay Decay>
 constexpr bool goes_back_by_chunks(std::int64_t length) noexcept {
-  return Read == state_read::after && Decay != chunked_scan_decay::keys_and_values &&
-         length >= chunk_tokens;
+  return Decay != chunked_scan_decay::keys_and_values && length >= chunk_tokens;
 }
 
 /// One work item.
-template <class Kernel, bool Decays>
+template <class Kernel, bool Decays, state_read Read>
 class chunk_backward_item {
   using shape = traits<Kernel>;
   using isa_type = typename shape::isa_type;
   using scratch = chunk_scratch<Kernel>;
   using extents = chunk_extents<Kernel>;
   using tile_decay = recurrence::tile_decay;
+  using chunk_gradients = recurrence::chunk_gradients;
+  static constexpr bool has_bonus = Read == state_read::before;
+  static constexpr recurrence::state_side side =
+      has_bonus ? recurrence::state_side::in_front : recurrence::state_side::behind;
 
  public:
+  /// `d_u`: sums of the heads of the item, where there is a bonus.
   chunk_backward_item(const chunked_scan_kernel_args& args, const scratch& memory,
-                      const sequence& one, std::int64_t first_kv_head)
+                      const sequence& one, std::int64_t first_kv_head, double* d_u)
       : args_(args),
         memory_(memory),
         size_(memory.size),
@@ -59,7 +65,8 @@ class chunk_backward_item {
         heads_(std::min(args.heads - first_head_, size_.heads)),
         segments_((one.length + extents::segment_tokens - 1) / extents::segment_tokens),
         wants_decays_(wants_decays(args)),
-        streams_(size_.streams) {}
+        streams_(size_.streams),
+        d_u_(d_u) {}
 
   void run() const {
     const chunk_states<Kernel> states(args_, size_, one_);
@@ -68,6 +75,7 @@ class chunk_backward_item {
       states.load_turned(args_.initial_state, head, memory_.kept(0, member));
       states.load(args_.d_final_state, head, memory_.gradient(member));
       states.load_turned(args_.d_final_state, head, memory_.turned_gradient(member));
+      if constexpr (has_bonus) std::fill_n(d_u_ + member * size_.keys, size_.keys, 0.0);
     });
     for (std::int64_t segment = 0; segment < segments_; ++segment) {
       for_each_head([&](std::int64_t member) { go_forward(segment, member); });
@@ -115,19 +123,19 @@ class chunk_backward_item {
     store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
   }
 
-  /// Rows of the tokens of a chunk; of those that are not there, `missing`.
-  template <class Load>
-  void load_rows(std::int64_t first, std::int64_t padded, float missing, float* to,
-                 const Load& load) const {
-    const std::int64_t count = tokens_from(first);
-    for (std::int64_t at = 0; at < count; ++at) load(first + at, to + at * padded);
-    std::fill_n(to + count * padded, (chunk_tokens - count) * padded, missing);
+  /// Rows of tokens that are not there.
+  static void fill_rest(std::int64_t count, std::int64_t padded, float with, float* to) {
+    std::fill_n(to + count * padded, (chunk_tokens - count) * padded, with);
   }
+  /// Rows of the tokens of a chunk.
   void load_rows(const chunked_scan_rows& from, std::int64_t first, std::int64_t head,
                  std::int64_t columns, float scale, std::int64_t padded, float* to) const {
-    load_rows(first, padded, 0.0f, to, [&](std::int64_t step, float* row) {
-      load_part<Kernel>(from, place_of(from, one_, step, head), columns, scale, padded, row);
-    });
+    const std::int64_t count = tokens_from(first);
+    for (std::int64_t at = 0; at < count; ++at) {
+      load_part<Kernel>(from, place_of(from, one_, first + at, head), columns, scale, padded,
+                        to + at * padded);
+    }
+    fill_rest(count, padded, 0.0f, to);
   }
 
   /// What a chunk adds to a state: rows of k, v and decays.
@@ -135,41 +143,14 @@ class chunk_backward_item {
     load_rows(args_.k, first, kv_head_of(member), args_.keys, 1.0f, size_.keys, rows.k);
     load_rows(args_.v, first, kv_head_of(member), args_.values, 1.0f, size_.values, rows.v);
     turn(rows.v, size_.values, rows.turned_v);
-    if constexpr (Decays) load_decays(first, member, rows);
-  }
-
-  /// Factors of each token, and those of all: their logarithms are added up and rounded once, for a
-  /// product of factors near 1 is always rounded the same way, chunk after chunk.
-  void load_decays(std::int64_t first, std::int64_t member, const chunk_rows& rows) const {
-    using vec = typename shape::vec;
-    const bool has_channels = args_.gk.data != nullptr;
-    const std::int64_t head = head_of(member);
-    float of_head = 0.0f;
-    std::fill_n(rows.whole_decay, size_.keys, 0.0f);
-    load_rows(first, size_.keys, 1.0f, rows.decay, [&](std::int64_t step, float* row) {
-      const float added = log_decay_of_head<Kernel>(args_, one_, step, head);
-      if (!has_channels) {
-        of_head += added;
-        std::fill_n(row, size_.keys, factor_of(added));
-        return;
-      }
-      load_log_key_decays<Kernel>(args_, one_, step, head, size_.keys, row);
-      for (std::int64_t c = 0; c < size_.keys; c += shape::width) {
-        const auto x = vec::add(vec::load(row + c), vec::broadcast(added));
-        vec::store(rows.whole_decay + c, vec::add(vec::load(rows.whole_decay + c), x));
-        vec::store(row + c, decay_factor<isa_type>(x));
-      }
-    });
-    if (has_channels) {
-      transform<Kernel>(size_.keys, rows.whole_decay, decay_factor<isa_type>);
-    } else {
-      std::fill_n(rows.whole_decay, size_.keys, factor_of(of_head));
+    if constexpr (Decays) {
+      const std::int64_t count = tokens_from(first);
+      load_chunk_decays<Kernel>(args_, one_, first, count, head_of(member), size_.keys, rows.decay,
+                                rows.whole_decay);
+      fill_rest(count, size_.keys, 1.0f, rows.decay);
     }
   }
-  static float factor_of(float log_decay) {
-    using vec = typename shape::vec;
-    return vec::first(decay_factor<isa_type>(vec::broadcast(log_decay)));
-  }
+
   static void turn(const float* rows, std::int64_t padded, float* to) {
     prim::transpose_rows<isa_type>({rows, padded}, chunk_tokens, static_cast<int>(padded),
                                    {to, chunk_tokens});
@@ -177,9 +158,28 @@ class chunk_backward_item {
   recurrence::chunk_pair_rows pair_rows(const chunk_rows& rows) const {
     return {rows.q, rows.k, rows.decay, rows.found_q, rows.left_k, rows.passed_decay, size_.keys};
   }
+  recurrence::chunk_gradient_rows<1, 1, side> gradient_rows(const chunk_rows& rows) const {
+    return {.reads = {rows.q},
+            .keys = {rows.k},
+            .decay = rows.decay,
+            .d_weights = {{rows.d_weights}},
+            .crossing = rows.crossing,
+            .d_reads = {rows.d_q},
+            .d_keys = {rows.d_k},
+            .d_decay = memory_.of_keys,
+            .crossed = memory_.of_pairs,
+            .padded = size_.keys};
+  }
   /// Queries as of the state in front of the chunk, keys as of that behind it.
   static const float* found_q(const chunk_rows& rows) { return Decays ? rows.found_q : rows.q; }
   static const float* left_k(const chunk_rows& rows) { return Decays ? rows.left_k : rows.k; }
+
+  /// The row of a head.
+  const float* bonus(std::int64_t member) const {
+    load_part<Kernel>(args_.u, head_of(member) * args_.u.head, args_.keys, 1.0f, size_.keys,
+                      memory_.u);
+    return memory_.u;
+  }
 
   /// Makes the state in front of the next segment; d_q, if it does not come on the way back.
   void go_forward(std::int64_t segment, std::int64_t member) const {
@@ -249,7 +249,10 @@ class chunk_backward_item {
     load_updates(first, member, rows);
     load_d_out(first, member, rows);
     load_rows(args_.q, first, head_of(member), args_.keys, args_.scale, size_.keys, rows.q);
-    recurrence::relate_chunk<isa_type, Decays>(pair_rows(rows), rows.weights);
+    recurrence::relate_chunk<isa_type, Decays, side>(pair_rows(rows), rows.weights);
+    if constexpr (has_bonus) {
+      add_bonus_weights<Kernel>(rows, bonus(member), size_.keys);
+    }
     turn(found_q(rows), size_.keys, rows.turned_q);
     turn(rows.d_out, size_.values, rows.turned_d_out);
   }
@@ -332,9 +335,18 @@ class chunk_backward_item {
     const chunk_rows& rows = memory_.rows[chunk];
     const std::int64_t first = first_of(segment, chunk), head = head_of(member);
     const std::int64_t count = tokens_from(first);
-    give_back_tokens<Kernel, Decays, Wanted>(rows, size_.keys, args_.scale, memory_.of_keys,
-                                             memory_.of_pairs);
-    if constexpr (Wanted == chunk_gradients::all) store_decays(first, count, head);
+    recurrence::give_back_tokens<isa_type, Decays, Wanted>(gradient_rows(rows), args_.scale);
+    if constexpr (has_bonus) {
+      add_bonus_gradients<Kernel, Wanted>(rows, bonus(member), size_.keys, args_.scale,
+                                          d_u_ + member * size_.keys);
+    }
+    if constexpr (Wanted == chunk_gradients::all) {
+      for (std::int64_t at = 0; args_.raw_decay && at < count; ++at) {
+        through_raw_decay<Kernel>(args_, one_, first + at, head, size_.keys, rows.passed_decay,
+                                  memory_.of_keys + at * size_.keys);
+      }
+      store_decays(first, count, head);
+    }
     if constexpr (Wanted != chunk_gradients::keys) {
       store_rows(args_.d_q, first, count, head, args_.keys, rows.d_q, size_.keys);
     }
@@ -379,6 +391,7 @@ class chunk_backward_item {
   const sequence& one_;
   std::int64_t first_head_, heads_, segments_;
   bool wants_decays_, streams_;
+  double* d_u_;  ///< [heads][keys]: of the bonus
 };
 
 }  // namespace tessera::kernels::chunked_scan::cpu

@@ -72,7 +72,8 @@ struct chunk_extents {
   /// Of a thread, without kept states.
   std::int64_t floats() const noexcept {
     return segment * (turned_state + row_floats() + chunk_tokens * (keys + values)) +
-           heads * (state + turned_state) + chunk_tokens * (keys + std::int64_t{shape::width});
+           heads * (state + turned_state) + chunk_tokens * (keys + std::int64_t{shape::width}) +
+           keys;
   }
   std::int64_t kept_floats() const noexcept { return kept_states * heads * turned_state; }
   /// From the floats of a thread to those of the next.
@@ -113,6 +114,7 @@ struct chunk_scratch {
     take(d_v, extents::segment_tokens * size.values);
     take(of_keys, chunk_tokens * size.keys);
     take(of_pairs, chunk_tokens * std::int64_t{traits<Kernel>::width});
+    take(u, size.keys);
     for (chunk_rows& of : rows) {
       for (float** const part :
            {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q, &of.d_q, &of.d_k}) {
@@ -145,6 +147,7 @@ struct chunk_scratch {
   float *d_k, *d_v;
   float* of_keys;   ///< [chunk][keys]: gradients of log decays
   float* of_pairs;  ///< [chunk][a register]
+  float* u;         ///< bonus of a head
 
  private:
   float *kept_, *states_, *gradients_, *turned_gradients_;

@@ -108,6 +108,18 @@ void load_log_key_decays(const chunked_scan_kernel_args& args, const sequence& o
   if (args.raw_decay) transform<Kernel>(padded, to, log_decay_of_raw<isa_type>);
 }
 
+/// The gradient of a raw decay from that of its logarithm, -exp(w), whose derivative is itself.
+/// `row` is scratch.
+template <class Kernel>
+void through_raw_decay(const chunked_scan_kernel_args& args, const sequence& one, std::int64_t step,
+                       std::int64_t head, std::int64_t padded, float* row, float* d_row) {
+  using vec = typename traits<Kernel>::vec;
+  load_log_key_decays<Kernel>(args, one, step, head, padded, row);
+  for (std::int64_t key = 0; key < padded; key += traits<Kernel>::width) {
+    vec::store(d_row + key, vec::mul(vec::load(d_row + key), vec::load(row + key)));
+  }
+}
+
 /// The factors of the rows of a state at a token: exp(g + g_gamma + gk).
 template <class Kernel>
 void load_key_decays(const chunked_scan_kernel_args& args, const sequence& one, std::int64_t step,

@@ -11,6 +11,8 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/cpu/backward_scratch.hpp>
+#include <tessera/kernels/delta_rule/cpu/chunk_backward.hpp>
+#include <tessera/kernels/delta_rule/cpu/chunk_backward_scratch.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/step_back.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
@@ -269,30 +271,69 @@ class backward_launch {
   using isa_type = typename traits<Row>::isa_type;
   using scratch = backward_scratch<Row>;
 
-  explicit backward_launch(const delta_rule_kernel_args& args) : args_(args) {}
+  backward_launch(const delta_rule_kernel_args& args, int threads)
+      : args_(args), threads_(threads), of_chunks_(args, threads) {}
 
-  void run(std::byte* memory, int threads) const {
+  /// Bytes of sums and of all threads; of sizes that no memory has room for, more than there can
+  /// be.
+  std::size_t bytes() const {
+    if (scratch::is_beyond_memory(args_, threads_) ||
+        of_chunks_.kept_floats_of(of_chunks_.heads) * threads_ > 0x1p56) {
+      return PTRDIFF_MAX;
+    }
+    return static_cast<std::size_t>(scratch::bytes_of_sums(args_) +
+                                    threads_ * floats_of_thread() * std::int64_t{sizeof(float)});
+  }
+
+  void run(std::byte* memory) const {
     auto* const sums = reinterpret_cast<double*>(memory);
     std::fill_n(sums, scratch::all_sums(args_), 0.0);
     auto* const of_threads = reinterpret_cast<float*>(memory + scratch::bytes_of_sums(args_));
-    const std::int64_t sequences = sequences_with_rest(args_);
+    const std::int64_t together = of_chunks_.together;
+    const std::int64_t parts = (args_.key_heads + together - 1) / together;
     prim::parallel_items<isa_type>(
-        sequences * args_.key_heads, threads, [&](std::int64_t item, int thread) {
-          const std::int64_t head = item % args_.key_heads;
-          const sequence tokens = sequence_of<isa_type>(args_, item / args_.key_heads);
-          const scratch own(args_, of_threads + thread * scratch::floats_of_thread(args_));
-          const backward_item<Row> work(args_, own, tokens, head);
-          if (tokens.is_rest) return work.clear();
-          if (!tokens.has_states) return;
-          const std::int64_t first =
-              tokens.number * args_.value_heads + head * (args_.value_heads / args_.key_heads);
-          double* const of_first = sums + first * scratch::sums(args_);
-          work.run({of_first, of_first + 1});
+        sequences_with_rest(args_) * parts, threads_, [&](std::int64_t item, int thread) {
+          const sequence tokens = sequence_of<isa_type>(args_, item / parts);
+          if (!tokens.is_rest && !tokens.has_states) return;
+          run_heads(tokens, item % parts * together, of_threads + thread * floats_of_thread(),
+                    sums);
         });
     if (args_.gate.raw) store_gate_sums(sums);
   }
 
  private:
+  /// Whichever way the tokens of a sequence go.
+  std::int64_t floats_of_thread() const {
+    return padded(std::max(scratch::floats_of_thread(args_), of_chunks_.floats()));
+  }
+
+  /// Some key heads of a sequence, with their value heads.
+  void run_heads(const sequence& tokens, std::int64_t first, float* memory, double* sums) const {
+    const std::int64_t width = scratch::sums(args_);
+    double* const of_sequence = sums + tokens.number * args_.value_heads * width;
+    const gate_sums of_first_head{of_sequence, of_sequence + 1};
+    if (goes_back_by_chunks<Row>(tokens)) {
+      const chunk_scratch<Row> own(of_chunks_, memory);
+      if (args_.update == delta_rule_update::delta) {
+        chunk_backward_item<Row, false>(args_, own, tokens, first, of_first_head, width).run();
+      } else {
+        chunk_backward_item<Row, true>(args_, own, tokens, first, of_first_head, width).run();
+      }
+      return;
+    }
+    const scratch own(args_, memory);
+    const std::int64_t end = std::min(first + of_chunks_.together, args_.key_heads);
+    for (std::int64_t head = first; head < end; ++head) {
+      const backward_item<Row> work(args_, own, tokens, head);
+      if (tokens.is_rest) {
+        work.clear();
+        continue;
+      }
+      double* const of_first = of_sequence + head * (args_.value_heads / args_.key_heads) * width;
+      work.run({of_first, of_first + 1});
+    }
+  }
+
   /// Gradients of A_log and dt_bias: sums over the sequences.
   void store_gate_sums(const double* sums) const {
     const std::int64_t width = scratch::sums(args_);
@@ -313,6 +354,8 @@ class backward_launch {
   }
 
   const delta_rule_kernel_args& args_;
+  int threads_;
+  chunk_extents<Row> of_chunks_;
 };
 
 }  // namespace tessera::kernels::delta_rule::cpu

@@ -58,16 +58,14 @@ struct backward_scratch {
     return (all_sums(args) + 7) / 8 * 8 * std::int64_t{sizeof(double)};
   }
 
-  /// Bytes of a launch; of sizes that no memory has room for, more than there can be.
-  static std::size_t bytes_of_launch(const delta_rule_kernel_args& args, int threads) {
+  /// No memory has room for a launch.
+  static bool is_beyond_memory(const delta_rule_kernel_args& args, int threads) {
     const std::int64_t group_tiles = args.value_heads / args.key_heads * tiles(args);
     const double kept = static_cast<double>(group_tiles) * static_cast<double>(chunks(args)) *
                         static_cast<double>(args.key_dim * columns) * threads;
     const double gates = static_cast<double>(args.sequences) *
                          static_cast<double>(args.value_heads) * static_cast<double>(sums(args));
-    if (kept > 0x1p56 || gates > 0x1p56) return PTRDIFF_MAX;
-    return static_cast<std::size_t>(bytes_of_sums(args) +
-                                    threads * floats_of_thread(args) * std::int64_t{sizeof(float)});
+    return kept > 0x1p56 || gates > 0x1p56;
   }
 
   /// Where the parts begin; returns their floats.

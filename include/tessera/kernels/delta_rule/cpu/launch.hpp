@@ -6,7 +6,6 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/delta_rule/cpu/backward.hpp>
-#include <tessera/kernels/delta_rule/cpu/backward_scratch.hpp>
 #include <tessera/kernels/delta_rule/cpu/forward.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
 
@@ -26,14 +25,14 @@ struct launcher {
              static_cast<std::size_t>(forward_launch<Kernel>(args, threads).floats_of_thread()) *
              sizeof(float);
     } else {
-      return backward_scratch<Kernel>::bytes_of_launch(args, threads);
+      return backward_launch<Kernel>(args, threads).bytes();
     }
   }
   void run(std::byte* workspace, int threads) const {
     if constexpr (forward) {
       forward_launch<Kernel>(args, threads).run(reinterpret_cast<float*>(workspace));
     } else {
-      backward_launch<Kernel>(args).run(workspace, threads);
+      backward_launch<Kernel>(args, threads).run(workspace);
     }
   }
 

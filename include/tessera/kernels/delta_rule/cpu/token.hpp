@@ -73,19 +73,38 @@ class token_reader {
         key_head_(head / (args.value_heads / args.key_heads)) {}
 
   void read(std::int64_t token, const token_rows& rows) const {
-    const std::int64_t channels = args_.key_dim;
-    load(args_.q, token, rows.query);
-    load(args_.k, token, rows.key);
-    float of_query = args_.scale;
-    if (args_.normalizes) {
-      of_query *= inverse_length<isa_type>(rows.query, channels);
-      scale_row<isa_type>(rows.key, channels, inverse_length<isa_type>(rows.key, channels));
-    }
-    scale_row<isa_type>(rows.query, channels, of_query);
-    read_decay(token, rows);
+    read_query(token, rows);
+    read_key(token, rows);
     if (args_.update != delta_rule_update::delta) return read_low_rank(token, rows);
-    for (std::int64_t c = 0; c < channels; c += vec::width) {
+    for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
       vec::store(rows.read + c, vec::mul(vec::load(rows.decay + c), vec::load(rows.key + c)));
+    }
+  }
+  void read_query(std::int64_t token, const token_rows& rows) const {
+    load(args_.q, token, rows.query);
+    float of_query = args_.scale;
+    if (args_.normalizes) of_query *= inverse_length<isa_type>(rows.query, args_.key_dim);
+    scale_row<isa_type>(rows.query, args_.key_dim, of_query);
+  }
+  /// The key and its decay, whose logarithms are added to `log_decays`, if it is there.
+  void read_key(std::int64_t token, const token_rows& rows, float* log_decays = nullptr) const {
+    load(args_.k, token, rows.key);
+    if (args_.normalizes) {
+      scale_row<isa_type>(rows.key, args_.key_dim,
+                          inverse_length<isa_type>(rows.key, args_.key_dim));
+    }
+    read_decay(token, rows, log_decays);
+  }
+
+  /// Of updates other than the delta rule.
+  void read_low_rank(std::int64_t token, const token_rows& rows) const {
+    load(args_.read, token, rows.read);
+    load(args_.write, token, rows.write);
+    if (args_.update == delta_rule_update::low_rank) return;
+    for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
+      const auto read = vec::load(rows.read + c);
+      vec::store(rows.write + c, vec::mul(read, vec::load(rows.write + c)));
+      vec::store(rows.read + c, vec::sub(vec::zero(), read));
     }
   }
 
@@ -126,18 +145,7 @@ class token_reader {
         count * size);
   }
 
-  void read_low_rank(std::int64_t token, const token_rows& rows) const {
-    load(args_.read, token, rows.read);
-    load(args_.write, token, rows.write);
-    if (args_.update == delta_rule_update::low_rank) return;
-    for (std::int64_t c = 0; c < args_.key_dim; c += vec::width) {
-      const auto read = vec::load(rows.read + c);
-      vec::store(rows.write + c, vec::mul(read, vec::load(rows.write + c)));
-      vec::store(rows.read + c, vec::sub(vec::zero(), read));
-    }
-  }
-
-  void read_decay(std::int64_t token, const token_rows& rows) const {
+  void read_decay(std::int64_t token, const token_rows& rows, float* log_decays) const {
     const delta_rule_input& decay = args_.decay;
     const std::int64_t channels = args_.key_dim;
     if (decay.data == nullptr) return std::fill_n(rows.decay, padded(channels), 1.0f), void();
@@ -146,6 +154,9 @@ class token_reader {
       const float log_decay = gate_.log_decay(element_at<isa_type>(decay, at), 0);
       std::fill_n(rows.decay, padded(channels),
                   vec::first(recurrence::decay_factor<isa_type>(vec::broadcast(log_decay))));
+      for (std::int64_t c = 0; log_decays != nullptr && c < channels; ++c) {
+        log_decays[c] += log_decay;
+      }
       return;
     }
     load_row<isa_type>(decay, at, channels, rows.decay);
@@ -155,7 +166,11 @@ class token_reader {
       }
     }
     for (std::int64_t c = 0; c < channels; c += vec::width) {
-      vec::store(rows.decay + c, recurrence::decay_factor<isa_type>(vec::load(rows.decay + c)));
+      const auto log_decay = vec::load(rows.decay + c);
+      if (log_decays != nullptr) {
+        vec::store(log_decays + c, vec::add(vec::load(log_decays + c), log_decay));
+      }
+      vec::store(rows.decay + c, recurrence::decay_factor<isa_type>(log_decay));
     }
   }
 

@@ -38,7 +38,20 @@ class gate_gradients {
     } else {
       store_low_rank(token, of, d_of);
     }
-    if (args_.decay.data != nullptr) store_decay(token, of, d_of);
+    if (args_.decay.data != nullptr) {
+      for (std::int64_t c = 0; c < args_.key_dim; ++c) d_of.decay[c] *= of.decay[c];
+      store_decay(token, d_of.decay);
+    }
+  }
+  /// From the gradients of log decays of its channels, with all of a key's in `d_of`.
+  void store_from_logs(std::int64_t token, const token_rows& of, const token_rows& d_of,
+                       const float* d_log_decay, float d_beta) const {
+    if (args_.update == delta_rule_update::delta) {
+      store_beta(token, d_beta);
+    } else {
+      store_low_rank(token, of, d_of);
+    }
+    if (args_.decay.data != nullptr) store_decay(token, d_log_decay);
   }
 
   /// Gradients of a token that takes no part.
@@ -89,17 +102,17 @@ class gate_gradients {
     store_row_of(args_.d_write, token, d_of.write, args_.key_dim);
   }
 
-  void store_decay(std::int64_t token, const token_rows& of, const token_rows& d_of) const {
+  void store_decay(std::int64_t token, const float* d_log_decay) const {
     const delta_rule_input& decay = args_.decay;
     const std::int64_t at = row_of(decay, entry_, token, head_), channels = args_.key_dim;
-    for (std::int64_t c = 0; c < channels; ++c) d_of.decay[c] *= of.decay[c];
     if (args_.decay_has_channels) {
       load_row<isa_type>(decay, at, channels, row_);
-      for (std::int64_t c = 0; c < channels; ++c) row_[c] = through_gate(row_[c], c, d_of.decay[c]);
+      for (std::int64_t c = 0; c < channels; ++c)
+        row_[c] = through_gate(row_[c], c, d_log_decay[c]);
       return store_row_of(args_.d_decay, token, row_, channels);
     }
     float sum = 0;
-    for (std::int64_t c = 0; c < channels; ++c) sum += d_of.decay[c];
+    for (std::int64_t c = 0; c < channels; ++c) sum += d_log_decay[c];
     row_[0] = through_gate(element_at<isa_type>(decay, at), 0, sum);
     store_row_of(args_.d_decay, token, row_, 1);
   }

@@ -29,13 +29,17 @@ struct chunk_pair_rows {
   float* at(float* rows, int token, std::int64_t c) const { return rows + token * padded + c; }
 };
 
+/// The state that a token's query reads: that behind the token, or that in front of it, which has
+/// neither its decay nor its value.
+enum class state_side : std::uint8_t { behind, in_front };
+
 namespace pairs {
 
 inline constexpr int group = 4;
 
 /// Weights of token N of a group with those before it; its query becomes that of the beginning of
 /// the group.
-template <class Isa, bool Decays, int N>
+template <class Isa, bool Decays, state_side Side, int N>
 void relate_token(const chunk_pair_rows& rows, int first, float* weights) {
   using vec = prim::simd<Isa>;
   typename vec::reg sum[N + 1];
@@ -44,7 +48,7 @@ void relate_token(const chunk_pair_rows& rows, int first, float* weights) {
   for (std::int64_t c = 0; c < rows.padded; c += vec::width) {
     auto q = vec::load(rows.at(rows.q, first + N, c));
     TESSERA_UNROLL
-    for (int m = N; m >= 0; --m) {
+    for (int m = Side == state_side::behind ? N : N - 1; m >= 0; --m) {
       sum[m] = vec::fma(q, vec::load(rows.at(rows.k, first + m, c)), sum[m]);
       if constexpr (Decays) q = vec::mul(q, vec::load(rows.at(rows.decay, first + m, c)));
     }
@@ -120,14 +124,15 @@ void pass_group(const chunk_pair_rows& rows, int first) {
 }  // namespace pairs
 
 /// weights[n][m], m <= n, [chunk][chunk], become those of the tokens of a chunk; others are not
-/// written. Without decays `found_q`, `left_k` and `passed_decay` are not either.
-template <class Isa, bool Decays>
+/// written. Without decays `found_q`, `left_k` and `passed_decay` are not either. Of queries that
+/// read the state in front of their tokens, weights[n][n] are 0.
+template <class Isa, bool Decays, state_side Side = state_side::behind>
 void relate_chunk(const chunk_pair_rows& rows, float* weights) {
   for (int first = 0; first < chunk_tokens; first += pairs::group) {
-    pairs::relate_token<Isa, Decays, 0>(rows, first, weights);
-    pairs::relate_token<Isa, Decays, 1>(rows, first, weights);
-    pairs::relate_token<Isa, Decays, 2>(rows, first, weights);
-    pairs::relate_token<Isa, Decays, 3>(rows, first, weights);
+    pairs::relate_token<Isa, Decays, Side, 0>(rows, first, weights);
+    pairs::relate_token<Isa, Decays, Side, 1>(rows, first, weights);
+    pairs::relate_token<Isa, Decays, Side, 2>(rows, first, weights);
+    pairs::relate_token<Isa, Decays, Side, 3>(rows, first, weights);
     for (int earlier = 0; earlier < first; earlier += pairs::group) {
       pairs::relate_groups<Isa>((Decays ? rows.found_q : rows.q) + first * rows.padded,
                                 (Decays ? rows.left_k : rows.k) + earlier * rows.padded,
