@@ -82,6 +82,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d128, 0, 0, 0, 0>
     , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d128, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d64, 0, 0, 0, 0>
 #endif
 #endif
     >::checked();
@@ -92,8 +96,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d2f50647f263b42b";
-  if (kind == device_kind::cuda) return "4ff97f2d25b8c435";
+  if (kind == device_kind::cpu) return "b48c5ac771c854a8";
+  if (kind == device_kind::cuda) return "9a2bde429ce9697d";
   return {};
 }
 

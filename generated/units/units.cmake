@@ -386,6 +386,8 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/quantized_product_f16.cu
   units/cuda_sm90/sparse_attention_blocksparse_forward_bf16.cu
   units/cuda_sm90/sparse_attention_blocksparse_forward_f16.cu
+  units/cuda_sm90/sparse_attention_native_sparse_forward_bf16.cu
+  units/cuda_sm90/sparse_attention_native_sparse_forward_f16.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n128.cu
   units/cuda_sm90/grouped_matmul_bf16_m128n256.cu
   units/cuda_sm90/grouped_matmul_f16_m128n128.cu

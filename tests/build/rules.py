@@ -205,7 +205,7 @@ FAMILIES = [
         "name": "sparse_attention",
         "legal": ".pattern = sparse_pattern::blocksparse",
         "broken": {
-            "sm90_rows_are_blocksparse_forward": ".target = backend::cuda_sm90",
+            "sm90_rows_are_forward_of_16_bits": ".target = backend::cuda_sm90",
             "cpu_rows_of_a_type_are_forward":
                 ".pass = sparse_pass::backward, .type = dtype::f32, .head_dim = 64",
             "cpu_types_have_products": ".type = dtype::i32, .head_dim = 64",

@@ -1,9 +1,13 @@
-// Blocksparse attention where only a device has something to prove: with nothing hidden it has the
-// bits of the dense row that it stands on.
+// Sparse attention where only a device has something to prove: with nothing hidden, blocksparse
+// attention has the bits of the dense row that it stands on; tokens side by side that share
+// selected blocks see what each of them selects.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,11 +15,13 @@
 
 #include <tessera/families/attention/lower.hpp>
 #include <tessera/families/attention_backward/lower.hpp>
+#include <tessera/families/sparse_attention/family.hpp>
 #include <tessera/families/sparse_attention/lower.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/sparse_attention.hpp>
 
 #include "tests/support/call_run.hpp"
+#include "tests/support/place.hpp"
 #include "tests/support/random.hpp"
 
 namespace tessera::device_test {
@@ -164,6 +170,78 @@ TEST(blocksparse_attention, with_nothing_hidden_has_the_gradients_of_the_dense_r
       run_on(rows.sparse_gradients, "blocksparse_attention_backward", sparse,
              blocksparse_attention_options{.causal = causal, .block_q = 128, .block_k = 128});
       EXPECT_EQ(of.bits(), wanted);
+    }
+  }
+}
+
+/// Tokens whose blocks are partly those of the tokens around them: the first, their own, others
+/// that change every few tokens, one of them named twice, and numbers that are no block's.
+struct selecting_tokens {
+  static constexpr std::int64_t q_heads = 12, kv_heads = 1, length = 500, block = 48, slots = 6;
+  static constexpr std::int64_t spoiled = 101, column = 3;
+  std::int64_t head_dim;
+  std::vector<bf16> q, k, v, out;
+  std::vector<std::int32_t> numbers;
+
+  explicit selecting_tokens(std::int64_t width) : head_dim(width) {
+    support::random_source random(11);
+    for (auto [rows, heads] : {std::pair{&q, q_heads}, {&k, kv_heads}, {&v, kv_heads}}) {
+      for (std::int64_t at = 0; at < heads * length * width; ++at) {
+        rows->emplace_back(random.bell());
+      }
+    }
+    v[static_cast<std::size_t>(spoiled * width + column)] =
+        bf16(std::numeric_limits<float>::quiet_NaN());
+    out.resize(q.size());
+    for (std::int64_t token = 0; token < length; ++token) {
+      const auto own = static_cast<std::int32_t>(token / block);
+      const auto changing = static_cast<std::int32_t>(token / 5 % 4 * own / 4);
+      for (const std::int32_t number :
+           {0, own, changing, token % 7 == 0 ? 0 : -1, token % 3 == 0 ? own + 1 : 1 << 20, own}) {
+        numbers.push_back(number);
+      }
+    }
+  }
+  bool sees_spoiled(std::int64_t token) const {
+    if (token < spoiled) return false;
+    const auto* of = numbers.data() + token * slots;
+    return std::find(of, of + slots, static_cast<std::int32_t>(spoiled / block)) != of + slots;
+  }
+  void run(std::string_view row) {
+    std::fill(out.begin(), out.end(), bf16(-1.0f));
+    const native_sparse_attention_args args{
+        .q = view(q.data(), {std::int64_t{1}, length, q_heads, head_dim}),
+        .k = view(k.data(), {std::int64_t{1}, length, kv_heads, head_dim}),
+        .v = view(v.data(), {std::int64_t{1}, length, kv_heads, head_dim}),
+        .block_indices = view(numbers.data(), {std::int64_t{1}, length, kv_heads, slots}),
+        .out = view(out.data(), {std::int64_t{1}, length, q_heads, head_dim})};
+    run_on(std::string(row).c_str(), "native_sparse_attention", args,
+           native_sparse_attention_options{.block_size = block, .block_count = slots});
+  }
+};
+
+TEST(native_sparse_attention, tokens_that_share_blocks_see_their_own) {
+  for (const support::tested_row& tested : support::tested_rows()) {
+    if (tested.kind->name != sparse_attention_family::name) continue;
+    const auto& config = tested.row->config_as<sparse_attention_config>();
+    if (config.pattern != sparse_pattern::native_sparse || config.type != dtype::bf16 ||
+        !support::runs_here(config.target)) {
+      continue;
+    }
+    SCOPED_TRACE(std::string(tested.row->name));
+    selecting_tokens of(config.head_dim);
+    of.run("sparse_attention.cuda_sm80.native_sparse.forward");
+    const std::vector<bf16> wanted = of.out;
+    of.run(tested.row->name);
+    for (std::size_t at = 0; at < wanted.size(); ++at) {
+      const auto token = static_cast<std::int64_t>(at) / of.head_dim / selecting_tokens::q_heads;
+      const auto column = static_cast<std::int64_t>(at) % of.head_dim;
+      const auto got = static_cast<float>(of.out[at]);
+      if (column == selecting_tokens::column && of.sees_spoiled(token)) {
+        ASSERT_TRUE(std::isnan(got)) << "token " << token;
+      } else {
+        ASSERT_NEAR(got, static_cast<float>(wanted[at]), 0.02) << "token " << token;
+      }
     }
   }
 }

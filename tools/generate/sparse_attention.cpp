@@ -48,8 +48,8 @@ family sparse_attention_family() {
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/sparse_attention/sm90/launch.hpp"}},
-      .limits = {.rows = 20,
-                 .seconds = 300,
+      .limits = {.rows = 24,
+                 .seconds = 360,
                  .bytes = 6 << 20,
                  .unit_seconds = 30,
                  .unit_mebibytes = 2048}};

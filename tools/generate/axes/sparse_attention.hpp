@@ -80,9 +80,9 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .head_dims = {64, 128},
       },
       {
-          .about = "sm90: tiles that a mask shows",
+          .about = "sm90: tiles that a mask shows, and selected blocks that tokens share",
           .targets = {cuda_sm90},
-          .patterns = {sparse_pattern::blocksparse},
+          .patterns = {sparse_pattern::blocksparse, sparse_pattern::native_sparse},
           .passes = {sparse_pass::forward},
           .types = {dtype::f16, dtype::bf16},
           .head_dims = {64, 128},

@@ -12,7 +12,7 @@ namespace tessera {
 
 enum class sparse_attention_rule : std::uint8_t {
   none,
-  sm90_rows_are_blocksparse_forward,
+  sm90_rows_are_forward_of_16_bits,
   cpu_rows_of_a_type_are_forward,
   cpu_types_have_products,
   matrix_unit_takes_16_bits,
@@ -26,9 +26,10 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
   switch (rule) {
     case sparse_attention_rule::none:
       return "the row is legal";
-    case sparse_attention_rule::sm90_rows_are_blocksparse_forward:
-      return "cuda_sm90 rows are of blocksparse attention, forward, of f16 or bf16; all else is "
-             "cuda_sm80, whose code runs on every later GPU";
+    case sparse_attention_rule::sm90_rows_are_forward_of_16_bits:
+      return "cuda_sm90 rows are forward, of f16 or bf16; all else is cuda_sm80, whose code runs "
+             "on "
+             "every later GPU";
     case sparse_attention_rule::cpu_rows_of_a_type_are_forward:
       return "pass of a CPU row with a type is forward; type none with head_dim 0 takes any";
     case sparse_attention_rule::cpu_types_have_products:
@@ -63,9 +64,8 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
     }
     return some_head_dim ? none : head_dim_of_a_type_is_64_or_128;
   }
-  if (config.target == backend::cuda_sm90 &&
-      (any || !forward || config.pattern != sparse_pattern::blocksparse)) {
-    return sm90_rows_are_blocksparse_forward;
+  if (config.target == backend::cuda_sm90 && (any || !forward)) {
+    return sm90_rows_are_forward_of_16_bits;
   }
   if (any) return none;
   if (config.type != dtype::f16 && config.type != dtype::bf16) return matrix_unit_takes_16_bits;

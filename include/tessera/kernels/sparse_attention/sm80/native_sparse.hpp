@@ -71,7 +71,26 @@ class native_sparse_memory {
   cuda::workspace_parts parts_;
 };
 
+/// Selected blocks on the matrix unit token by token, with what the workspace holds for them:
+/// nothing.
 template <class Kernel>
+class selected_by_tokens {
+  using tiles = selected_tiles<Kernel>;
+
+ public:
+  void place(const native_sparse_launch& /*launch*/, int /*multiprocessors*/,
+             cuda::workspace_parts& /*parts*/) {}
+  static void add_entries(std::vector<prim::cuda::kernel_entry>& all) {
+    all.push_back(cuda::entry_of(&native_sparse_attend_selected<Kernel>, tiles::shared_bytes));
+  }
+  void queue(kernel_queue& queue, const native_sparse_launch& launch) const {
+    const std::int64_t items = launch.parts(1) * launch.call.kv_heads * launch.lists_of_group();
+    queue.run(&native_sparse_attend_selected<Kernel>, (items + tiles::warps - 1) / tiles::warps,
+              tiles::warps * prim::cuda::warp_size, tiles::shared_bytes, launch, items);
+  }
+};
+
+template <class Kernel, class Selected = selected_by_tokens<Kernel>>
 class native_sparse_forward_row : native_sparse_memory<Kernel> {
   using memory = native_sparse_memory<Kernel>;
   using memory::clearing_blocks, memory::is_compressed, memory::launch_, memory::means,
@@ -93,17 +112,8 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
     items_ =
         launch_.parts(on_matrix_unit ? branch_tokens : launch_.tokens_of_list()) * call.kv_heads;
     workers_ = std::min<std::int64_t>(items_, std::max(1, multiprocessors) * 4);
-    if (!launch_.selects()) return;
-    const std::int64_t tokens_of_worker = on_matrix_unit ? branch_tokens : launch_.tokens_of_list();
-    parts_.take(launch_.weights, workers_ * tokens_of_worker * launch_.most_blocks());
-    launch_.looked_slots =
-        std::min(call.block_count, std::max<std::int64_t>(1, launch_.most_blocks()));
-    launch_.looked_at = call.selected;
-    if (call.selected.data != nullptr) return;
-    const std::int64_t slots = launch_.looked_slots, tokens = call.sequences.tokens;
-    launch_.looked_at =
-        sparse_slots{nullptr, tokens * call.kv_heads * slots, slots, call.kv_heads * slots, 1};
-    parts_.take(launch_.looked_at.data, launch_.all_tokens() * call.kv_heads * slots);
+    if (launch_.selects()) place_selection();
+    if constexpr (on_matrix_unit) selected_.place(launch_, multiprocessors, parts_);
   }
   std::size_t bytes() const { return parts_.bytes(); }
 
@@ -114,8 +124,7 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
     if constexpr (on_matrix_unit) {
       all.push_back(cuda::entry_of(&native_sparse_attend_branches<Kernel>,
                                    branch_tiles<Kernel>::shared_bytes));
-      all.push_back(cuda::entry_of(&native_sparse_attend_selected<Kernel>,
-                                   selected_tiles<Kernel>::shared_bytes));
+      Selected::add_entries(all);
     } else {
       all.push_back(cuda::entry_of(&native_sparse_select<Kernel>, selection_bytes(most_head_dim)));
       all.push_back(cuda::entry_of(&native_sparse_attend<Kernel>,
@@ -149,6 +158,21 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
  private:
   static constexpr bool on_matrix_unit = Kernel::config.type != dtype::none;
 
+  /// Weights of blocks, and places for the selection where the call has none.
+  void place_selection() {
+    const native_sparse_kernel_args& call = launch_.call;
+    const std::int64_t tokens_of_worker = on_matrix_unit ? branch_tokens : launch_.tokens_of_list();
+    parts_.take(launch_.weights, workers_ * tokens_of_worker * launch_.most_blocks());
+    launch_.looked_slots =
+        std::min(call.block_count, std::max<std::int64_t>(1, launch_.most_blocks()));
+    launch_.looked_at = call.selected;
+    if (call.selected.data != nullptr) return;
+    const std::int64_t slots = launch_.looked_slots, tokens = call.sequences.tokens;
+    launch_.looked_at =
+        sparse_slots{nullptr, tokens * call.kv_heads * slots, slots, call.kv_heads * slots, 1};
+    parts_.take(launch_.looked_at.data, launch_.all_tokens() * call.kv_heads * slots);
+  }
+
   bool has_others() const { return is_compressed() || launch_.call.g_swa.data != nullptr; }
   /// Tokens whose other branches a block of threads has.
   static constexpr std::int64_t branch_tokens = 8;
@@ -161,12 +185,10 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
       queue.run(&native_sparse_attend_branches<Kernel>, workers_, branches::block_threads,
                 branches::shared_bytes, launch_, items_);
     }
-    using tiles = selected_tiles<Kernel>;
-    const std::int64_t items = launch_.parts(1) * launch_.call.kv_heads * launch_.lists_of_group();
-    queue.run(&native_sparse_attend_selected<Kernel>, (items + tiles::warps - 1) / tiles::warps,
-              tiles::warps * prim::cuda::warp_size, tiles::shared_bytes, launch_, items);
+    selected_.queue(queue, launch_);
   }
 
+  Selected selected_;
   std::int64_t items_ = 0;    ///< pieces of work of the selection
   std::int64_t workers_ = 0;  ///< its blocks of threads, each with weights of its own
 };

@@ -149,7 +149,7 @@ struct native_sparse_launch {
   /// Tokens of a selected block, as far as a query sees them; none for a number that is no block's.
   __device__ __forceinline__ key_range tokens_of_block(std::int64_t block,
                                                        std::int64_t token) const {
-    if (block < 0 || block > token / call.block_size) return {};
+    if (block < 0 || block * call.block_size > token) return {};
     const std::int64_t begin = block * call.block_size, end = begin + call.block_size;
     return {begin, end < token + 1 ? end : token + 1};
   }

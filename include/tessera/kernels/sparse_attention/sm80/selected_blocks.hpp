@@ -65,6 +65,43 @@ struct block_cursor {
   }
 };
 
+/// Finished rows of a token, gated, beside what the other branches gave: columns from `column` on
+/// of rows lane / 4 and lane / 4 + 8, which are heads.
+template <class Kernel, int Tiles>
+__device__ __forceinline__ void store_selected(const native_sparse_launch& launch,
+                                               const token_sequence& tokens, std::int64_t token,
+                                               std::int64_t first_head, int heads, int column,
+                                               const prim::cuda::accumulator (&out)[Tiles],
+                                               const float (&denominator)[2]) {
+  using element = element_t<Kernel::config.type>;
+  const native_sparse_kernel_args& call = launch.call;
+  const int lane = static_cast<int>(threadIdx.x % prim::cuda::warp_size);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float sum = denominator[half];
+    const int row = lane / 4 + half * 8;
+    if (row >= heads) continue;
+    const std::int64_t head = first_head + row;
+    const float factor = launch.gate_of(sparse_branch::selected, tokens, token, head) *
+                         (sum == 0.0f ? 0.0f : 1.0f / sum);
+    auto* const to = static_cast<element*>(call.out.data) +
+                     native_sparse_launch::offset(call.out, tokens, token, head);
+    const float* more = nullptr;
+    if (launch.others.data != nullptr) {
+      more = static_cast<const float*>(launch.others.data) +
+             native_sparse_launch::offset(launch.others, tokens, token, head);
+    }
+#pragma unroll
+    for (int n = 0; n < Tiles; ++n) {
+      const int at = column + n * 8 + lane % 4 * 2;
+      const float first = more == nullptr ? 0.0f : more[at];
+      const float second = more == nullptr ? 0.0f : more[at + 1];
+      prim::cuda::store_pair(to + at, fmaf(out[n].at[2 * half], factor, first),
+                             fmaf(out[n].at[2 * half + 1], factor, second));
+    }
+  }
+}
+
 template <class Kernel>
 __global__ void __launch_bounds__(selected_tiles<Kernel>::warps * 32)
     native_sparse_attend_selected(const __grid_constant__ native_sparse_launch launch,
@@ -214,31 +251,9 @@ __global__ void __launch_bounds__(selected_tiles<Kernel>::warps * 32)
     stage ^= 1u;
   }
 
-  // Finished rows, gated, beside what the other branches gave.
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float sum = prim::cuda::sum_of_quad(denominator[half]);
-    const int row = static_cast<int>(lane) / 4 + half * 8;
-    if (row >= heads) continue;
-    const std::int64_t head = first_head + row;
-    const float factor = launch.gate_of(sparse_branch::selected, tokens, token, head) *
-                         (sum == 0.0f ? 0.0f : 1.0f / sum);
-    auto* const to = static_cast<typename tiles::element*>(call.out.data) +
-                     native_sparse_launch::offset(call.out, tokens, token, head);
-    const float* more = nullptr;
-    if (launch.others.data != nullptr) {
-      more = static_cast<const float*>(launch.others.data) +
-             native_sparse_launch::offset(launch.others, tokens, token, head);
-    }
-#pragma unroll
-    for (int n = 0; n < 2 * dims; ++n) {
-      const int column = n * 8 + static_cast<int>(lane % 4) * 2;
-      const float first = more == nullptr ? 0.0f : more[column];
-      const float second = more == nullptr ? 0.0f : more[column + 1];
-      prim::cuda::store_pair(to + column, fmaf(out[n].at[2 * half], factor, first),
-                             fmaf(out[n].at[2 * half + 1], factor, second));
-    }
-  }
+  const float sums[2] = {prim::cuda::sum_of_quad(denominator[0]),
+                         prim::cuda::sum_of_quad(denominator[1])};
+  store_selected<Kernel>(launch, tokens, token, first_head, heads, 0, out, sums);
 }
 
 }  // namespace tessera::kernels::sparse_attention::sm80

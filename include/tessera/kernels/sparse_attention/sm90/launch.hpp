@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <tessera/families/sparse_attention/config.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
@@ -13,6 +14,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/sparse_attention/sm80/dense_call.hpp>
 #include <tessera/kernels/sparse_attention/sm90/dense.hpp>
+#include <tessera/kernels/sparse_attention/sm90/native_sparse.hpp>
 #include <tessera/prim/common/hooks.hpp>
 
 namespace tessera::kernels::sparse_attention::sm90 {
@@ -26,8 +28,14 @@ struct launcher {
   template <class Mask = prim::no_mask_functor>
   static auto of(const args_type& args, int multiprocessors, std::byte* workspace,
                  const Mask& mask = {}) {
-    return sm80::dense_blocksparse_row<Kernel, Mask, dense_kernels<Kernel>>(
-        args.blocksparse, mask, multiprocessors, workspace);
+    if constexpr (Kernel::config.pattern == sparse_pattern::native_sparse) {
+      static_assert(std::is_same_v<Mask, prim::no_mask_functor>,
+                    "native sparse attention takes no functors");
+      return native_sparse_forward_row<Kernel>(args.native_sparse, multiprocessors, workspace);
+    } else {
+      return sm80::dense_blocksparse_row<Kernel, Mask, dense_kernels<Kernel>>(
+          args.blocksparse, mask, multiprocessors, workspace);
+    }
   }
 };
 
