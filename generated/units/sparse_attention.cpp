@@ -92,8 +92,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d2f50647f263b42b";
-  if (kind == device_kind::cuda) return "4ff97f2d25b8c435";
+  if (kind == device_kind::cpu) return "e646222ba82422d2";
+  if (kind == device_kind::cuda) return "82bec0c493c412d4";
   return {};
 }
 
