@@ -124,7 +124,7 @@ family attention_family() {
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
       .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
-      .limits = {.rows = 113,
+      .limits = {.rows = 115,
                  .seconds = 864,
                  .bytes = 64 << 20,
                  .unit_seconds = 60,

@@ -22,9 +22,13 @@ namespace tessera::support {
 struct alibi {
   static constexpr int most_heads = 16;
   float slopes[most_heads] = {};  // NOLINT: std::array's operator[] is no device function
-  template <class Real>
-  TESSERA_HD Real operator()(Real s, const position& at) const {
-    return s - static_cast<Real>(slopes[at.head]) * static_cast<Real>(at.query_position - at.key);
+  TESSERA_HD float distance_factor(const position& row) const { return -slopes[row.head]; }
+  TESSERA_HD float operator()(float s, const position& at) const {
+    return s + at.distance_times(distance_factor(at));
+  }
+  TESSERA_HD double operator()(double s, const position& at) const {
+    return s -
+           static_cast<double>(slopes[at.head]) * static_cast<double>(at.query_position - at.key);
   }
 };
 

@@ -281,11 +281,14 @@ TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
       EXPECT_TRUE(has(row_for(start + cap), row + capped));
       EXPECT_TRUE(has(row_for(start + segments), row + "soft_cap+segments."));
       EXPECT_TRUE(has(row_for(start + cap + segments), row + "soft_cap+segments."));
-      for (const char* options : {"bias_pre=[1,16,2048,2048]bf16", "mask=[4,1,2048,2048]u8",
-                                  "causal=true dropout_probability=0.1"}) {
-        EXPECT_TRUE(has(row_for(start + options), row + "soft_cap+bias+mask+segments+dropout."))
-            << options;
+      constexpr const char* dropout = "causal=true dropout_probability=0.1 ";
+      const std::string every = row + "soft_cap+bias+mask+segments+dropout.";
+      for (const char* options : {"bias_pre=[1,16,2048,2048]bf16", "mask=[4,1,2048,2048]u8"}) {
+        EXPECT_TRUE(has(row_for(start + options), every)) << options;
+        EXPECT_TRUE(has(row_for(start + dropout + options), every)) << options;
       }
+      const bool alone = type == std::string("bf16");
+      EXPECT_TRUE(has(row_for(start + dropout), alone ? row + "dropout.192x64" : every));
     }
   }
 }

@@ -285,6 +285,14 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
           .tiles = {{192, 64, {.warps = 16, .blocks_per_sm = 1}}},
       },
       {
+          .about = "sm90: dropout alone, whose words leave registers to three warpgroups",
+          .targets = {cuda_sm90},
+          .types = {dtype::bf16},
+          .dims = {{64}, {128}},
+          .features = {base_features | attention_feature::dropout},
+          .tiles = {{0, 0}},
+      },
+      {
           .about = "sm90: biases, masks, dropout and all else but weights, head dim 64",
           .targets = {cuda_sm90},
           .types = halves(),

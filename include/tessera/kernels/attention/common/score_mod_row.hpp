@@ -105,7 +105,7 @@ struct score_mod_row {
                                                 float (&x)[Count], const position& at,
                                                 const Near& near, bool looks, unsigned& hidden) {
     if constexpr (changes) {
-      if (!args.plain) change(args, hooks, x, at, near, hidden);
+      if (Hooks::has_logits || !args.plain) change(args, hooks, x, at, near, hidden);
     }
     if constexpr (masks || segments || Hooks::has_mask) {
       if (looks) hide<Count>(args.call, hooks, at, near, hidden);
@@ -163,6 +163,7 @@ struct score_mod_row {
 #pragma unroll
       for (int e = 0; e < Count; ++e) {
         at.key = near(e);
+        if constexpr (requires { near.ahead(e); }) at.ahead = near.ahead(e);
         // Called for hidden keys too: a branch for each of them would cost more.
         const float logit = hooks.logits(x[e], at);
         const bool counts = !(biases || position_biases) ||

@@ -14,6 +14,7 @@
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/changed_tiles.hpp>
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
+#include <tessera/kernels/attention/sm90/functor_rows.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
@@ -80,11 +81,12 @@ class consumer {
       k_place_.wait_full(barriers_of_k());
       prim::cuda::begin_products();
       multiply_keys();
+      int tile = last - 1;
+      read_rows(args_, hooks_, planned, warpgroup_, lane_);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned);
-      int tile = last - 1;
       const bool hides = tile >= full_last || tile < full_first;
       const bool uncapped = modify_scores(planned, tile, hides);
       if (hides) hide_scores(planned, tile);
@@ -209,7 +211,9 @@ class consumer {
   /// `exponentiate`.
   __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
                                                 bool clips) {
-    if constexpr (Traits::modifies) {
+    if constexpr (Traits::adds_distances) {
+      add_distances(args_, tile, lane_);
+    } else if constexpr (Traits::modifies) {
       return score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips);
     }
     return false;
@@ -217,6 +221,7 @@ class consumer {
 
   /// Scores of keys that rows do not see become -inf.
   __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
+    if constexpr (score_mod<Traits>::hides_outside) return;
     const int thread = static_cast<int>(prim::cuda::thread_index());
     const int row = row_of_lane(thread, warpgroup_);
     const int key0 = tile * Traits::block_kv + thread % 4 * 2;

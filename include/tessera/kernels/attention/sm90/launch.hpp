@@ -175,7 +175,7 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
   launched.wide = reads_are_wide(args, Kernel::config.type);
   launched.dropout = dropout_keys::of(args.dropout_seed);
   launched.last_dropped = static_cast<std::uint32_t>(args.dropout_threshold - 1);
-  if (launched.plain) return;
+  if (launched.plain || kernel_traits<Kernel, Hooks>::adds_distances) return;
   launched.log2_scale = prim::log2_e;
   launched.negative_scale = false;
 }

@@ -29,6 +29,13 @@ __device__ __forceinline__ position position_of(const launch_args& args,
   return {planned.work.sequence, at.head, at.query, 0, at.query + planned.query_offset};
 }
 
+/// Keys of a lane: two of each 8, which lie so far ahead of the first.
+struct lane_keys {
+  int first;
+  __device__ __forceinline__ int operator()(int e) const { return first + ahead(e); }
+  static __device__ __forceinline__ constexpr int ahead(int e) { return e / 2 * 8 + e % 2; }
+};
+
 /// The scores of a warpgroup as tiles of 16 rows and 8 keys of its warps.
 template <int Count>
 __device__ __forceinline__ auto& tiles_of(float (&scores)[Count]) {
@@ -43,6 +50,9 @@ class score_mod {
   using row_form = score_mod_row<mods, hooks_type>;
 
  public:
+  /// What is outside of rows' intervals is -inf afterwards.
+  static constexpr bool hides_outside = Traits::calls_functors;
+
   __device__ __forceinline__ score_mod(const launch_args& args, const hooks_type& hooks,
                                        const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
                                        int warpgroup)
@@ -86,7 +96,7 @@ class score_mod {
     }
     if constexpr (row_form::calls_functors) {
       // Products are logits, and all are seen.
-      if (args_.plain && inside && !looks) return;
+      if (!hooks_type::has_logits && args_.plain && inside && !looks) return;
       apply_to_rows<Traits::key_tiles>(key0, looks, inside);
     } else if constexpr (row_form::reads) {
       // 16 keys at a time, each in the place of the first, so that the code is there once and takes
@@ -104,6 +114,7 @@ class score_mod {
   }
   /// Always of a row that is used.
   __device__ __forceinline__ position position_of_half(int half) const {
+    if constexpr (row_form::calls_functors) return lane_.rows[half];
     return position_of(args_, planned_, min(row_of_half(half), planned_.work.used - 1));
   }
 
@@ -118,8 +129,7 @@ class score_mod {
   template <int KeyTiles>
   __device__ __forceinline__ void apply_to_rows(int key0, bool looks, bool inside) const {
     constexpr int count = 2 * KeyTiles;
-    const int first = key0 + thread_ % 4 * 2;
-    const auto key_of = [first](int e) { return first + e / 2 * 8 + e % 2; };
+    const lane_keys key_of{key0 + thread_ % 4 * 2};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float x[count];

@@ -30,7 +30,30 @@ struct lane_tile {
   float sum[2];        ///< of this lane's weights
   float scale;         ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];       ///< caps_exponents: largest products of this lane, without their signs
+  position rows[2];    ///< calls_functors
+  /// adds_distances, in powers of 2: what a key of distance adds, and the position that it counts
+  /// from, less the lane's first column; what scores of the tile at hand lack of their logits.
+  float factor[2];
+  int stands[2];
+  float lacks[2];
 };
+
+/// What scores of a lane's row are relative to.
+template <class Traits>
+__device__ __forceinline__ float reference_of(const lane_tile<Traits>& lane, int half) {
+  if constexpr (Traits::adds_distances) return lane.reference[half] - lane.lacks[half];
+  return lane.reference[half];
+}
+
+/// The largest logit of a row, in powers of 2, of the largest score of each of its lanes.
+template <class Traits>
+__device__ __forceinline__ float largest_logit(const lane_tile<Traits>& lane, float most, int half,
+                                               float log2_scale) {
+  if constexpr (Traits::adds_distances) {
+    return prim::cuda::maximum_of_quad(fmaf(most, log2_scale, lane.lacks[half]));
+  }
+  return prim::cuda::maximum_of_quad(most) * log2_scale;
+}
 
 /// What scores of a lane's row times are powers of 2.
 template <class Traits>
@@ -110,7 +133,7 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
   largest_scores(lane, args, uncapped, most);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
+    const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
     lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config.type);
     lane.sum[half] = 0.0f;
   }
@@ -126,7 +149,7 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
     if constexpr (Traits::codes_of_heads) {
       return most * lane.scale > lane.reference[half] + args.rescale_above;
     } else {
-      return most > fmaf(lane.reference[half], args.inverse_scale, args.rescale_above);
+      return most > fmaf(reference_of(lane, half), args.inverse_scale, args.rescale_above);
     }
   };
   // No capped product is larger than the product without its sign, which is there already.
@@ -140,7 +163,7 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
   float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float logit = prim::cuda::maximum_of_quad(most[half]) * log2_scale_of(lane, args);
+    const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
     const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
@@ -166,9 +189,9 @@ template <class Traits>
 __device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const launch_args& args,
                                              bool uncapped) {
   float chain[4] = {lane.sum[0], 0.0f, lane.sum[1], 0.0f};
+  const float reference[2] = {reference_of(lane, 0), reference_of(lane, 1)};
   const auto weigh = [&](int i, float scale) {
-    lane.scores[i] =
-        prim::cuda::exp2_fast(fmaf(lane.scores[i], scale, -lane.reference[half_of(i)]));
+    lane.scores[i] = prim::cuda::exp2_fast(fmaf(lane.scores[i], scale, -reference[half_of(i)]));
     chain[i & 3] += lane.scores[i];
   };
   if (Traits::caps_exponents && uncapped) {

@@ -92,9 +92,15 @@ struct kernel_traits {
   static constexpr bool classifies = has(attention_feature::mask) ||
                                      has(attention_feature::segments) ||
                                      prim::classifies_tiles<decltype(Hooks::mask)>;
+  /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
+  /// done to scores: added to products (functor_rows.hpp).
+  static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
+                                         !Hooks::has_mask && !codes_of_heads &&
+                                         config.features.without(base_features).empty();
+  static constexpr bool calls_functors = (Hooks::has_logits || Hooks::has_mask) && !adds_distances;
   /// The last work tiles may be shared by their keys (key_parts.hpp).
-  static constexpr bool shares_keys =
-      schedule_sm90::shares_keys(config) && !Hooks::has_logits && !Hooks::has_mask;
+  static constexpr bool shares_keys = schedule_sm90::shares_keys(config) && !Hooks::has_mask &&
+                                      (!Hooks::has_logits || adds_distances);
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
