@@ -279,7 +279,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6dbfa942d1860a53";
-  if (kind == device_kind::cuda) return "1a1aa4913c368641";
+  if (kind == device_kind::cuda) return "d9d01c83d96ec212";
   return {};
 }
 

@@ -99,7 +99,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "0148f298b175ca37";
-  if (kind == device_kind::cuda) return "e43f5f0b4ba3232a";
+  if (kind == device_kind::cuda) return "842430ecba7f7ba7";
   return {};
 }
 

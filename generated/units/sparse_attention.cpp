@@ -93,7 +93,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d2f50647f263b42b";
-  if (kind == device_kind::cuda) return "4ff97f2d25b8c435";
+  if (kind == device_kind::cuda) return "5b7ef16236d0c568";
   return {};
 }
 
