@@ -120,6 +120,55 @@ TEST(combine_blocks, are_the_last_blocks_alone_if_blocks_wait_for_multiprocessor
   expect_shares_of(8, cut);
 }
 
+TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
+  EXPECT_EQ(paged_splits_for(8, 256, 132, 6), 64);  // tiles of 32 keys, as many for each block
+  EXPECT_EQ(paged_splits_for(8, 32, 132, 6), 32);
+  EXPECT_EQ(paged_splits_for(8, 1, 132, 6), 1);
+  EXPECT_EQ(paged_splits_for(480, 64, 132, 6), 1);
+  EXPECT_EQ(paged_splits_for(5000, 64, 132, 6), 1);
+  EXPECT_EQ(paged_splits_for(0, 0, 132, 6), 1);
+  for (const int tiles : {1, 7, 8, 64, 100, 256, 500, 792}) {
+    for (const int key_tiles : {1, 2, 5, 63, 1000, 40000}) {
+      const int splits = paged_splits_for(tiles, key_tiles, 132, 6);
+      SCOPED_TRACE(testing::Message() << tiles << ' ' << key_tiles << ' ' << splits);
+      EXPECT_LE(tiles * splits, 132 * 6);
+      EXPECT_LE(splits, std::min(most_splits, key_tiles));
+    }
+  }
+}
+
+TEST(lists_of_work, part_single_queries_from_the_keys_that_groups_share) {
+  const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
+                                      .type = tessera::dtype::bf16,
+                                      .head_dim = 128,
+                                      .keys = tessera::key_storage::paged,
+                                      .block_q = 128,
+                                      .block_kv = 48,
+                                      .tiling = {4, 2, false}};
+  call_sizes sizes{.batch = 64,
+                   .q_tokens = 64,
+                   .q_len = 1,
+                   .kv_len = 9216,
+                   .q_heads = 64,
+                   .kv_heads = 8,
+                   .head_dim = 128,
+                   .v_head_dim = 128,
+                   .bytes_of_key = 512,
+                   .prefixes = 2};
+  const schedule cut = schedule_of(row, sizes, 132);
+  EXPECT_TRUE(cut.list.apart);
+  EXPECT_EQ(cut.launches, 4);
+  EXPECT_GE(cut.list.group_items, 64 * 8 / 128 + 2);
+  EXPECT_GT(cut.list.items - cut.list.group_items, 64);
+  EXPECT_EQ(cut.partial_rows, cut.list.places * 8 * 16);
+  // Chunks of several tokens, and calls without groups, are the row's own kernel's.
+  sizes.packed = true;
+  EXPECT_FALSE(schedule_of(row, sizes, 132).list.apart);
+  sizes.packed = false;
+  sizes.prefixes = 0;
+  EXPECT_FALSE(schedule_of(row, sizes, 132).list.apart);
+}
+
 TEST(combine_blocks, hold_every_row_of_any_call) {
   for (const int batch : {1, 2, 5, 16}) {
     for (const int heads : {8, 24, 64, 136}) {

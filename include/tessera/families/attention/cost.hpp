@@ -77,11 +77,16 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
     parts[0].keys = 0.25 * seen;
     parts[1] = {groups * static_cast<double>(sizes.kv_heads), facts.rows * members, 0.75 * seen};
   }
+  const auto schedule =
+      schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
+  // What sequences do not share may be another kernel's.
+  const attention_config own = schedule.list.apart ? schedule_sm80::own_config(config) : config;
   double scores = 0, keys_read = 0;
   for (const part& of : parts) {
-    const double blocks = pieces(of.rows, config.block_q);
-    const double tiles = pieces(of.keys, config.block_kv);
-    scores += of.heads * blocks * config.block_q * tiles * config.block_kv;
+    const attention_config& kernel = &of == &parts[0] ? own : config;
+    const double blocks = pieces(of.rows, kernel.block_q);
+    const double tiles = pieces(of.keys, kernel.block_kv);
+    scores += of.heads * blocks * kernel.block_q * tiles * kernel.block_kv;
     // Keys and values come from memory once and from the L2 cache for every further block of rows,
     // which costs a third.
     keys_read += of.heads * of.keys * (1 + 0.3 * (blocks - 1));
@@ -106,8 +111,6 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   const double of_token = element * columns;
   const double of_key = coded ? columns : of_token;
   work.bytes = of_key * keys_read + facts.heads * of_token * facts.rows;
-  const auto schedule =
-      schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
   work.items = schedule.busy_tiles;
   work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
   work.splits = schedule.splits;

@@ -9,95 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/families/attention/call_sizes_sm80.hpp>
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 
 namespace tessera::schedule_sm80 {
-
-/// Sizes and products above it count as it: problems that no device holds are estimated too.
-inline constexpr std::int64_t most_of_anything = std::int64_t{1} << 48;
-
-/// Product of two sizes.
-constexpr std::int64_t product(std::int64_t a, std::int64_t b) noexcept {
-  return a != 0 && b > most_of_anything / a ? most_of_anything : a * b;
-}
-
-/// What a schedule depends on besides the config and the device.
-struct call_sizes {
-  bool packed = false;
-  std::int64_t batch = 0;     ///< batch entries, or sequences
-  std::int64_t q_tokens = 0;  ///< of all entries
-  std::int64_t q_len = 0;     ///< of an entry; packed: the mean, rounded up
-  std::int64_t kv_len = 0;    ///< likewise, but room for keys where they lie in pages
-  std::int64_t q_heads = 0;
-  std::int64_t kv_heads = 0;
-  int head_dim = 0;
-  int v_head_dim = 0;
-  /// Keys that a row sees before and behind its own position.
-  std::int64_t keys_left = unbounded;
-  std::int64_t keys_right = unbounded;
-  std::int64_t bytes_of_key = 0;  ///< of keys in pages: of a key and its value; else 0
-  std::int64_t prefixes = 0;      ///< groups of sequences that share pages
-  bool batch_invariant = false;
-
-  /// Query heads of a key/value head: rows of the same work tile.
-  constexpr std::int64_t group() const noexcept {
-    return q_heads / std::max<std::int64_t>(1, kv_heads);
-  }
-};
-
-constexpr std::int64_t bytes_of_key(int head_dim, int v_head_dim, dtype pool) noexcept {
-  return product(head_dim + v_head_dim, static_cast<std::int64_t>(size_of(pool)));
-}
-
-constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
-  const bool packed = args.cu_seqlens_q != nullptr;
-  const std::int64_t entries = packed ? std::max<std::int64_t>(1, args.batch) : 1;
-  return {
-      .packed = packed,
-      .batch = args.batch,
-      .q_tokens = packed ? args.q_len : product(args.batch, args.q_len),
-      .q_len = (args.q_len + entries - 1) / entries,
-      .kv_len = args.cu_seqlens_k != nullptr ? (args.kv_len + entries - 1) / entries : args.kv_len,
-      .q_heads = args.q_heads,
-      .kv_heads = args.kv_heads,
-      .head_dim = args.head_dim,
-      .v_head_dim = args.v_head_dim,
-      .keys_left = args.window_left,
-      .keys_right = args.causal ? 0 : args.window_right,
-      .bytes_of_key = args.pages.page_size > 0
-                          ? bytes_of_key(args.head_dim, args.v_head_dim, args.pool_type)
-                          : 0,
-      .prefixes = reads_prefixes_once(args) ? args.prefixes.count : 0,
-      .batch_invariant = args.batch_invariant};
-}
-
-constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
-  attention_sizes sizes = demand.sizes;
-  for (std::int64_t* const size :
-       {&sizes.batch, &sizes.q_len, &sizes.kv_len, &sizes.q_heads, &sizes.kv_heads}) {
-    *size = std::clamp<std::int64_t>(*size, 0, most_of_anything);
-  }
-  const auto window = [](std::int64_t keys) { return keys < 0 ? unbounded : keys; };
-  return {.packed = demand.features.has(attention_feature::varlen),
-          .batch = sizes.batch,
-          .q_tokens = product(sizes.batch, sizes.q_len),
-          .q_len = sizes.q_len,
-          .kv_len = sizes.kv_len,
-          .q_heads = sizes.q_heads,
-          .kv_heads = sizes.kv_heads,
-          .head_dim = sizes.head_dim,
-          .v_head_dim = sizes.v_head_dim,
-          .keys_left = window(demand.window_left),
-          .keys_right = demand.causal ? 0 : window(demand.window_right),
-          .bytes_of_key =
-              demand.page_size == 0
-                  ? 0
-                  : bytes_of_key(sizes.head_dim, sizes.v_head_dim,
-                                 demand.pool_type != dtype::none ? demand.pool_type : demand.type),
-          .prefixes = demand.prefix_groups};
-}
 
 /// The work of a launch as a list that the device writes (kernels/attention/sm80/work_list.hpp):
 /// how long it may become, and what it is cut by.
@@ -109,6 +26,12 @@ struct listing {
   std::int64_t places = 0;   ///< items that leave partial results
   int slots = 1;             ///< thread blocks that run at the same time
   int least_tiles = 1;       ///< of keys, that an item has
+  /// Keys that groups of sequences share are the work of the row's kernel, those that sequences
+  /// have of their own of another one beside it, whose tiles are `own_config`'s.
+  bool apart = false;
+  std::int64_t group_items = 0;  ///< apart: of groups; `items` and `places` count all
+  int group_slots = 1;           ///< and thread blocks that these become
+  int place_rows = 1;            ///< rows of a place
 };
 
 /// Sums over a thousand entries that each have all tiles, as numbers that only the device knows may
@@ -175,6 +98,37 @@ constexpr int splits_for(std::int64_t tiles, std::int64_t keys, std::int64_t slo
   return splits;
 }
 
+/// How long splits of the keys of single queries in pages take that all run at the same time, in
+/// microseconds as on an H100: the tiles of the longest, of which one takes longer where more
+/// blocks read; what comes before the first; combining, of 32 splits at once.
+constexpr double time_of_splits(std::int64_t tiles, std::int64_t key_tiles, std::int64_t splits,
+                                int multiprocessors, int blocks_per_sm) noexcept {
+  constexpr double alone = 1.7, beside_all = 4.0, begin = 3.0, combine = 0.6, of_32 = 0.9;
+  const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const auto beside = static_cast<double>(up(tiles * splits, multiprocessors)) / blocks_per_sm;
+  const double time = static_cast<double>(up(key_tiles, splits)) *
+                          std::max(alone, beside_all * std::min(1.0, beside)) +
+                      begin;
+  return splits == 1 ? time : time + combine + of_32 * static_cast<double>(up(splits, 32));
+}
+
+/// Splits of such keys: one wave of blocks, of the same number on each multiprocessor.
+constexpr int paged_splits_for(std::int64_t tiles, std::int64_t key_tiles, int multiprocessors,
+                               int blocks_per_sm) noexcept {
+  const std::int64_t slots = std::int64_t{multiprocessors} * blocks_per_sm;
+  if (tiles <= 0 || tiles > slots) return 1;
+  const std::int64_t most = std::min({std::int64_t{most_splits}, key_tiles, slots / tiles});
+  int best = 1;
+  double least = time_of_splits(tiles, key_tiles, 1, multiprocessors, blocks_per_sm);
+  for (int splits = 2; splits <= most; ++splits) {
+    const double time = time_of_splits(tiles, key_tiles, splits, multiprocessors, blocks_per_sm);
+    if (time >= least) continue;
+    least = time;
+    best = splits;
+  }
+  return best;
+}
+
 /// Numbers of splits up to which a warp combines four, two, and one slice of a row at a time; of
 /// more splits groups of lanes have some each.
 inline constexpr int few_splits = 4;
@@ -230,6 +184,50 @@ inline constexpr std::int64_t least_listed_bytes = std::int64_t{2} << 30;
 inline constexpr std::int64_t bytes_of_item = 32;
 inline constexpr std::int64_t bytes_of_tile = 20;
 
+/// The tiles of a kernel that reads the keys of single queries beside a row's kernel.
+constexpr attention_config own_config(const attention_config& row) noexcept {
+  attention_config own = resolved(row);
+  own.phase = attention_phase::decode;
+  own.block_q = 16;
+  own.block_kv = own.head_dim > 0 ? 4096 / own.head_dim : 32;
+  own.tiling = {1, 6, false};
+  return own;
+}
+/// Rows that have such a kernel.
+constexpr bool has_own_kernel(const attention_config& row) noexcept {
+  const attention_config config = resolved(row);
+  return config.phase == attention_phase::prefill && config.keys == key_storage::paged &&
+         config.target == backend::cuda_sm80 && config.block_q == 128 &&
+         (config.head_dim == 64 || config.head_dim == 128) && config.type != dtype::f32 &&
+         config.v_head_dim == config.head_dim;
+}
+/// Its thread blocks that fit on a multiprocessor beside one of the row's.
+inline constexpr int own_blocks_beside = 3;
+
+/// The list of a row with a kernel beside its own, of single queries of sequences with prefixes.
+constexpr listing listing_apart(const attention_config& kernel, const call_sizes& sizes,
+                                int multiprocessors) noexcept {
+  const attention_config own = own_config(kernel);
+  listing list;
+  list.used = list.apart = true;
+  list.entries = sizes.prefixes + sizes.batch + 1;
+  const std::int64_t heads = std::max<std::int64_t>(1, sizes.kv_heads);
+  const std::int64_t rows = product(sizes.q_tokens, sizes.group());
+  const std::int64_t group_tiles = rows / kernel.block_q + sizes.prefixes;
+  const std::int64_t own_tiles = rows / own.block_q + sizes.batch + 1;
+  list.tiles = group_tiles + own_tiles;
+  list.least_tiles = static_cast<int>((least_keys_per_split + own.block_kv - 1) / own.block_kv);
+  list.slots = std::max(1, multiprocessors) * own_blocks_beside;
+  list.group_slots = std::max(1, multiprocessors);
+  list.group_items = std::max<std::int64_t>(group_tiles, list.group_slots / heads);
+  const std::int64_t cut = (std::int64_t{most_waves} * list.slots + heads - 1) / heads + 1;
+  list.items = own_tiles + cut + list.group_items;
+  list.place_rows = own.block_q;
+  list.places = std::min(own_tiles + cut, 2 * cut + own_tiles) +
+                list.group_items * (kernel.block_q / own.block_q);
+  return list;
+}
+
 /// The work as a list: of batches whose sequences may have any lengths and are long together, of
 /// shared prefixes, and where splits are by the length of a sequence alone.
 constexpr listing listing_of(const attention_config& kernel, const call_sizes& sizes,
@@ -241,6 +239,16 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
                       (sizes.batch > 1 && bytes >= least_listed_bytes);
   if (sizes.bytes_of_key == 0 || !wanted) return list;
   const bool decode = kernel.phase == attention_phase::decode;
+  const auto is_counted = [&](const listing& made) {
+    return product(made.items, std::max<std::int64_t>(1, sizes.kv_heads)) <= INT32_MAX &&
+           product(made.tiles, std::max<std::int64_t>(1, sizes.kv_heads)) <= INT32_MAX &&
+           made.tiles <= most_listed_tiles;
+  };
+  if (sizes.prefixes > 0 && !sizes.packed && sizes.q_len == 1 && has_own_kernel(kernel)) {
+    listing apart = listing_apart(kernel, sizes, multiprocessors);
+    if (is_counted(apart)) return apart;
+  }
+  list.place_rows = kernel.block_q;
   const std::int64_t full = product(sizes.q_tokens, sizes.group()) / kernel.block_q;
   list.entries = sizes.prefixes + sizes.batch + 1;
   list.tiles = full + sizes.batch + 1 + (sizes.prefixes > 0 ? full + sizes.prefixes : 0);
@@ -264,14 +272,13 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
   }
   // What no device holds stays without one; so do numbers that the device does not count to.
-  list.used = product(list.items, heads) <= INT32_MAX && product(list.tiles, heads) <= INT32_MAX &&
-              list.tiles <= most_listed_tiles;
+  list.used = is_counted(list);
   return list;
 }
 
 /// Bytes of the list in the workspace.
 constexpr std::size_t list_bytes(const listing& list) noexcept {
-  const std::int64_t numbers = list.items + 2 * (list.tiles + 1) + list.entries + 1 + 2;
+  const std::int64_t numbers = list.items + 2 * (list.tiles + 1) + list.entries + 1 + 3;
   const std::int64_t bytes = list.items * bytes_of_item + list.tiles * bytes_of_tile + numbers * 4;
   return static_cast<std::size_t>((bytes + 63) / 64 * 64);
 }
@@ -297,17 +304,21 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
     cut.work_tiles = cut.busy_tiles = product(blocks, product(sizes.batch, sizes.kv_heads));
   }
   cut.section = section_of(sizes);
+  const bool decode = kernel.phase == attention_phase::decode;
+  const std::int64_t keys = keys_of_tile(kernel, sizes);
   cut.splits =
-      splits_for(cut.busy_tiles, keys_of_tile(kernel, sizes), slots_of(kernel, multiprocessors));
+      decode && sizes.bytes_of_key > 0
+          ? paged_splits_for(cut.busy_tiles, keys / kernel.block_kv, std::max(1, multiprocessors),
+                             std::max(1, kernel.tiling.blocks_per_sm))
+          : splits_for(cut.busy_tiles, keys, slots_of(kernel, multiprocessors));
   if (cut.splits > 1) {
-    const bool decode = kernel.phase == attention_phase::decode;
     cut.launches = decode && cut.work_tiles <= most_counted_tiles ? 1 : 2;
     share_combining(cut, kernel, sizes, multiprocessors);
   }
   cut.list = listing_of(kernel, sizes, multiprocessors);
   if (cut.list.used) {
-    cut.launches = 3;
-    cut.partial_rows = product(product(cut.list.places, sizes.kv_heads), kernel.block_q);
+    cut.launches = cut.list.apart ? 4 : 3;
+    cut.partial_rows = product(product(cut.list.places, sizes.kv_heads), cut.list.place_rows);
   } else if (cut.splits > 1) {
     cut.partial_rows = product(cut.rows, cut.splits);
   }

@@ -138,16 +138,24 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   iterator tiles(args, hooks, block.work, block.keys, block.tile_bits);
   kv_pipeline<Traits, state> kv(args, block, q_tile);
 
-  // The block's rows and keys; queries and the first tile are asked for before anything else.
+  // The block's rows and keys; queries and the first tile are asked for before anything else, of
+  // pages where they lie before the queries.
   const work_tile work = work_tile_of_block<Traits>(args, index);
   if (work.rows <= 0) return false;
-  if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
+  if (!Traits::paged && work.used > 0) copy_queries<Traits>(args, work, q_tile);
   const auto visible = visibility_of_block<Traits>(args, work, index);
   key_pass<source> pass{listed_keys_of_block<Traits>(args, work, visible, index, split),
                         source::template keys_of<Traits>(args, work),
                         source::template values_of<Traits>(args, work)};
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
-  if (iterator::visits_all && any_keys) kv.copy_first(pass, pass.keys.first_tile);
+  if constexpr (Traits::paged) {
+    typename kv_pipeline<Traits, state>::first_rows first;
+    if (iterator::visits_all && any_keys) first = kv.locate_first(pass, pass.keys.first_tile);
+    if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
+    if (iterator::visits_all && any_keys) kv.copy_first(pass, first, pass.keys.first_tile);
+  } else {
+    if (iterator::visits_all && any_keys) kv.copy_first(pass, pass.keys.first_tile);
+  }
   if (threadIdx.x == 0) {
     block.work = work;
     block.visible = visible;
@@ -162,6 +170,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if (split == 0 && work.used < work.rows) write_empty_rows<Traits>(args, work, work.used);
   if (work.used == 0) return false;
   warp.clear();
+  const bool has_rows = !Traits::skips_warps || warp.first_row() < work.used;
 
   // One pass over the keys. 0 times a value that is infinite or NaN reaches the sums of rows that
   // must not see it: then a second, careful pass looks at every value that some row must not see.
@@ -193,10 +202,12 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         gemm_qk<Traits, state> qk(warp, q_tile, kv.keys());
         constexpr int most_steps = Traits::dim_groups > 2 ? Traits::dim_groups - 2 : 0;
         const auto copy_some = [&kv](int step) { kv.prefetch_among(step); };
-        qk.template steps<0, most_steps>(copy_some);
+        if (has_rows) qk.template steps<0, most_steps>(copy_some);
         const auto keys_ahead = kv.locate_keys(next);
-        qk.template steps<most_steps, Traits::dim_groups>(copy_some);
-        qk.finish();
+        if (has_rows) {
+          qk.template steps<most_steps, Traits::dim_groups>(copy_some);
+          qk.finish();
+        }
         if constexpr (Traits::codes) {
           if (args.call.k_token_scales.data != nullptr) scale_scores(warp, kv.key_scales());
           warp.value_scales = kv.value_scales();
@@ -211,7 +222,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const bool whole = is_whole<Traits, Hooks>(args, kv.range(), now);
         bool not_finite = false;
         if (!whole) {
-          score_mod<Traits, Hooks, state>(warp, hooks).apply(key0, !now.whole);
+          if (has_rows) score_mod<Traits, Hooks, state>(warp, hooks).apply(key0, !now.whole);
           kv.clear_missing_values(values, key0);
         }
         // Parts of an infinite f32 value are NaN: also rows that see it need it whole.
@@ -221,13 +232,15 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         }
 
         // Softmax and out += P V: P of 16 keys is computed among the products of the 16 before.
-        const bool moved = update_row_max(warp);
-        if (Traits::rescales_among_products && moved && !not_finite) {
-          gemm_pv<true>(warp, draw_kept<Traits>(args, block, key0), values);
-        } else {
-          if (Traits::rescales_among_products && moved) rescale_out(warp);
-          if (not_finite) add_not_finite(warp, key0);
-          gemm_pv<false>(warp, draw_kept<Traits>(args, block, key0), values);
+        if (has_rows) {
+          const bool moved = update_row_max(warp);
+          if (Traits::rescales_among_products && moved && !not_finite) {
+            gemm_pv<true>(warp, draw_kept<Traits>(args, block, key0), values);
+          } else {
+            if (Traits::rescales_among_products && moved) rescale_out(warp);
+            if (not_finite) add_not_finite(warp, key0);
+            gemm_pv<false>(warp, draw_kept<Traits>(args, block, key0), values);
+          }
         }
 
         kv.advance();
@@ -247,7 +260,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   }
 
   const epilogue<Traits, state> results(warp, q_tile);
-  if constexpr (Traits::paged) {
+  if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {
       const work_item item = *item_of_block(args, index);
       if (item.place < 0) {
@@ -278,11 +291,24 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
   using traits = kernel_traits<Kernel, Width, Tokens>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ state_of_block<traits, Hooks> block;
-  prim::cuda::let_next_grid_start();
-  prim::cuda::wait_for_grid_before();
+  // A kernel beside the row's starts when all blocks of that know that the list is written. Blocks
+  // of the next grid that come while some of this one's have ended crowd on a few multiprocessors:
+  // where every block has its share of the keys, they come when all have read it, or combined.
+  if constexpr (is_own_row<Kernel>) {
+    acquire_list(args.list);
+  } else {
+    const bool waits_first = traits::paged && args.list.part == work_part::groups;
+    if (!traits::combines_splits && !waits_first) prim::cuda::let_next_grid_start();
+    prim::cuda::wait_for_grid_before();
+    if (!traits::combines_splits && waits_first) prim::cuda::let_next_grid_start();
+  }
   const bool is_split = attend<traits>(args, hooks, block, prim::cuda::shared_address(shared),
                                        static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
-  if constexpr (traits::combines_splits) {
+  if (traits::combines_splits && !is_split) prim::cuda::let_next_grid_start();
+  if constexpr (is_own_row<Kernel>) {
+    // It ran beside the grid before; what comes behind it waits for both.
+    if (blockIdx.x + 1 == gridDim.x) prim::cuda::wait_for_grid_before();
+  } else if constexpr (traits::combines_splits) {
     if (is_split && args.arrivals >= 0) {
       combine_if_late<traits, Kernel>(args, block.work, static_cast<int>(blockIdx.x));
     }

@@ -54,15 +54,30 @@ class kv_tiles {
                                       std::uint32_t q_tile)
       : args_(args), block_(block), q_tile_(q_tile) {}
 
-  /// Keys and values of the first tile. Of one stage only the keys: they arrive in turns.
-  __device__ __forceinline__ void copy_first(const key_pass<source>& pass, int tile) const {
+  /// Where keys and values of the first tile lie.
+  using rows_of_tile =
+      decltype(std::declval<const source&>().template located<Traits::block_kv>(0));
+  struct first_rows {
+    rows_of_tile k, v;
+  };
+  __device__ __forceinline__ first_rows locate_first(const key_pass<source>& pass, int tile) const {
     const int first = tile * Traits::block_kv;
-    copy_keys(pass.k.template located<Traits::block_kv>(first), first, pass.keys.end, 0);
+    return {pass.k.template located<Traits::block_kv>(first),
+            pass.v.template located<Traits::block_kv>(first)};
+  }
+  /// Keys and values of the first tile. Of one stage only the keys: they arrive in turns.
+  __device__ __forceinline__ void copy_first(const key_pass<source>& pass, const first_rows& rows,
+                                             int tile) const {
+    const int first = tile * Traits::block_kv;
+    copy_keys(rows.k, first, pass.keys.end, 0);
     pipeline::commit();
     if constexpr (Traits::stages == 2) {
-      copy_values(pass.v.template located<Traits::block_kv>(first), first, pass.keys.end, 0);
+      copy_values(rows.v, first, pass.keys.end, 0);
       pipeline::commit();
     }
+  }
+  __device__ __forceinline__ void copy_first(const key_pass<source>& pass, int tile) const {
+    copy_first(pass, locate_first(pass, tile), tile);
   }
 
   /// Queries and the first keys are there.
@@ -191,7 +206,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
 
   struct located_tile {
-    decltype(std::declval<const source&>().template located<Traits::block_kv>(0)) from;
+    typename base::rows_of_tile from;
     int first;
     int limit;  ///< no later than `first` if there is no such tile
   };

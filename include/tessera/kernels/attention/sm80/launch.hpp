@@ -29,6 +29,7 @@
 #include <tessera/kernels/attention/common/written_tokens.hpp>
 #include <tessera/kernels/attention/sm80/alignment.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
+#include <tessera/kernels/attention/sm80/launch_listed.hpp>
 #include <tessera/kernels/attention/sm80/row_kernels.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
@@ -104,7 +105,7 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
 }
 
 /// Where the list of a launch's work lies in its workspace, and partial results behind it.
-inline void set_list(const schedule& cut, std::byte* workspace, int block_q, launch_args& to) {
+inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to) {
   const schedule_sm80::listing& list = cut.list;
   to.list.items = reinterpret_cast<work_item*>(workspace);
   static_assert(sizeof(work_item) == schedule_sm80::bytes_of_item);
@@ -120,11 +121,15 @@ inline void set_list(const schedule& cut, std::byte* workspace, int block_q, lau
   to.list.first_items = take(list.tiles + 1);
   to.list.first_places = take(list.tiles + 1);
   to.list.first_tiles = take(list.entries + 1);
-  to.list.tile_count = take(2);
+  to.list.tile_count = take(3);
   to.list.most_tiles = static_cast<int>(list.tiles);
   to.list.most_items = static_cast<int>(list.items);
+  to.list.apart = list.apart;
+  to.list.group_slots = list.group_slots;
+  to.list.place_rows = list.place_rows;
+  to.list.most_places = static_cast<int>(list.places);
   to.partial_out = reinterpret_cast<float*>(workspace + schedule_sm80::list_bytes(list));
-  to.partial_stats = to.partial_out + list.places * to.call.kv_heads * block_q * to.partial_stride;
+  to.partial_stats = to.partial_out + cut.partial_rows * to.partial_stride;
   if (to.call.q_len == 1) join_rows(to.call);
 }
 
@@ -152,6 +157,7 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   }
   launched.row_blocks = cut.row_blocks;
   launched.splits = cut.splits;
+  launched.split_count = divisor::of(static_cast<std::uint32_t>(cut.splits));
   launched.negative_scale = launched.plain && args.softmax_scale < 0.0f;
   const float scale = launched.plain ? std::fabs(args.softmax_scale) : 1.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
@@ -183,17 +189,10 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
     if (!reads_prefixes_once(args) || Hooks::has_logits || Hooks::has_mask) {
       launched.call.prefixes = {};
     }
-    if (cut.list.used) set_list(cut, workspace, config.block_q, launched);
+    if (cut.list.used) set_list(cut, workspace, launched);
   }
   return launched;
 }
-
-/// Where and how the kernels of one call are launched.
-struct launch_place {
-  schedule cut{};
-  cudaStream_t stream = nullptr;
-  int device = 0;
-};
 
 template <class Kernel>
 cudaError_t launch_combine(const launch_args& args, std::int64_t rows, cudaStream_t stream,
@@ -206,30 +205,14 @@ cudaError_t launch_combine(const launch_args& args, std::int64_t rows, cudaStrea
                                    stream, dependent, args, slices);
 }
 
-/// The list of the work, the work, and the combination of what it leaves.
-template <class Kernel, class Hooks>
-status launch_listed(void (*forward)(launch_args, Hooks), const launch_args& args,
-                     const Hooks& hooks, const launch_place& place, int shared_bytes,
-                     bool dependent) {
-  constexpr attention_config config = resolved(Kernel::config);
-  const schedule_sm80::listing& list = place.cut.list;
-  cudaError_t code =
-      prim::cuda::launch_kernel(&plan_work<Kernel>, dim3(1), planner_threads, 0, place.stream,
-                                dependent, args, list.slots, list.least_tiles);
-  const auto blocks_for = [&](std::int64_t count) {
-    return dim3(static_cast<unsigned>(count * args.call.kv_heads));
-  };
-  if (code == cudaSuccess) {
-    code = prim::cuda::launch_kernel(forward, blocks_for(list.items), config.tiling.warps * 32,
-                                     shared_bytes, place.stream, dependent, args, hooks);
-  }
-  if (code == cudaSuccess) {
-    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_for(list.tiles),
-                                     combine_warps * 32, 0, place.stream, dependent, args);
-  }
-  if (code == cudaSuccess) return {};
-  cudaGetLastError();
-  return prim::cuda::device_failure("kernel launch", code);
+/// True if every sequence has one query, its last token, and the heads of a group fit in a tile.
+template <class Kernel>
+bool are_single_tokens(const launch_args& args, const schedule& cut) {
+  const attention_kernel_args& call = args.call;
+  return !cut.list.used && call.q_len == 1 && call.cu_seqlens_q == nullptr &&
+         call.seqlens_q == nullptr && call.seqlens_k != nullptr && call.kv_end == nullptr &&
+         !call.top_left && call.window_right >= 0 && call.window_left >= 0 &&
+         args.group.value <= static_cast<std::uint32_t>(resolved(Kernel::config).block_q);
 }
 
 template <class Kernel, int Width, class Tokens, class Hooks>
@@ -361,6 +344,11 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     if constexpr (Kernel::config.keys == key_storage::coded) {
       return launch_codes<Kernel>(launched, hooks, place);
     } else {
+      if constexpr (has_single_tokens<Kernel>) {
+        if (are_single_tokens<Kernel>(launched, place.cut)) {
+          return launch_width<Kernel, 0, single_tokens>(launched, hooks, place);
+        }
+      }
       return launch_width<Kernel, 0, aligned_tokens>(launched, hooks, place);
     }
   }

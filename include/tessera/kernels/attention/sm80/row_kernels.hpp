@@ -18,6 +18,12 @@ namespace tessera::kernels::attention::sm80 {
 template <class Kernel>
 constexpr bool takes_any_head_dim = Kernel::config.head_dim == 0;
 
+/// Rows with a kernel of their own for one query of each sequence.
+template <class Kernel>
+constexpr bool has_single_tokens =
+    !takes_any_head_dim<Kernel> && Kernel::config.keys == key_storage::paged &&
+    Kernel::config.phase == attention_phase::decode;
+
 template <class Kernel, int Width, class Tokens, class Hooks>
 prim::cuda::kernel_entry entry_of() {
   return {reinterpret_cast<const void*>(&forward_kernel<Kernel, Width, Tokens, Hooks>),
@@ -38,6 +44,9 @@ auto forward_entries() {
     return std::array{entry_of<Kernel, 0, aligned_codes<f8_e4m3>, Hooks>(),
                       entry_of<Kernel, 0, aligned_codes<f8_e5m2>, Hooks>(),
                       entry_of<Kernel, 0, aligned_codes<std::int8_t>, Hooks>()};
+  } else if constexpr (has_single_tokens<Kernel>) {
+    return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>(),
+                      entry_of<Kernel, 0, single_tokens, Hooks>()};
   } else {
     return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>()};
   }
@@ -56,6 +65,9 @@ struct row_kernels {
           {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
       all.push_back({reinterpret_cast<const void*>(&plan_work<Kernel>)});
       all.push_back({reinterpret_cast<const void*>(&combine_listed<Kernel>)});
+      if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
+        all.push_back(entry_of<own_row<Kernel>, 0, aligned_tokens, Hooks>());
+      }
     }
     if constexpr (Kernel::config.features.has(attention_feature::weights)) {
       all.push_back({reinterpret_cast<const void*>(&write_weights<Kernel, Hooks>)});

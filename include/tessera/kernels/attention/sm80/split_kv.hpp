@@ -28,8 +28,8 @@ static_assert(schedule_sm80::most_splits <= prim::cuda::arrivals::most_splits &&
               schedule_sm80::most_combine_blocks <= prim::cuda::arrivals::most_parts);
 
 inline constexpr int combine_warps = 8;  ///< of a block that only combines
-/// Splits of a group of lanes that are under way at once: all, if splits fill one wave of blocks.
-inline constexpr int many_at_once = 12;
+/// Splits of a group of lanes that are under way at once, of two slices.
+inline constexpr int many_at_once = 8;
 
 /// A row of the launch. `used` is false behind the used rows of a sequence, whose blocks have
 /// written them.
@@ -319,7 +319,7 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
       combine_slices<slice_combiner<Kernel, 1, 1, schedule_sm80::many_splits>>(args, row_at, first,
                                                                                end, Traits::warps);
     } else {
-      combine_slices<slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, many_at_once>>(
+      combine_slices<slice_combiner<Kernel, 2, schedule_sm80::groups_of_many, many_at_once>>(
           args, row_at, first, end, Traits::warps);
     }
   }

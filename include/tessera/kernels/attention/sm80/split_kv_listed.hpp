@@ -33,12 +33,15 @@ __device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, in
 }
 
 /// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
-/// of the keys that it shares with others: a block for each tile and key/value head.
+/// of the keys that it shares with others: a block for each tile and key/value head. Its time is
+/// that of looking up what to add, so that many blocks are to run at once.
 template <class Kernel>
-__global__ void __launch_bounds__(combine_warps * 32)
+__global__ void __launch_bounds__(combine_warps * 32, 3)
     combine_listed(const __grid_constant__ launch_args args) {
   constexpr attention_config config = resolved(Kernel::config);
-  using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits, true>;
+  constexpr int own_rows = schedule_sm80::own_config(Kernel::config).block_q;
+  const int block_q = args.list.apart ? own_rows : config.block_q;
+  using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::few_splits, true>;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
   const work_list& list = args.list;
@@ -48,8 +51,8 @@ __global__ void __launch_bounds__(combine_warps * 32)
   const work_item& item = list.items[list.first_items[tile]];
   if (item.place < 0 || item.entry < args.call.prefixes.count) return;
   const work_entry entry = entry_of(args, item.entry, config.block_kv);
-  const work_tile work = tile_of(entry, kv_head, item.first_row, config.block_q);
-  const std::int64_t first = first_partial_of(args, item, kv_head, config.block_q);
+  const work_tile work = tile_of(entry, kv_head, item.first_row, block_q);
+  const std::int64_t first = first_partial_of(args, item, kv_head, block_q);
   int row_in_group = 0;
   if (entry.prefix >= 0) {
     const work_entry group = entry_of(args, entry.prefix, config.block_kv);

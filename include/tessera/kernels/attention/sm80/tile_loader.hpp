@@ -198,6 +198,13 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
                                              std::uint32_t tile) {
   using loader = tile_loader<Traits, typename Traits::q_tile>;
   const attention_kernel_args& call = args.call;
+  if constexpr (Traits::single) {
+    const int head = work.kv_head * static_cast<int>(args.group.value);
+    loader::copy(tile, contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq, 0, head),
+                 Traits::units * call.q_strides.head, 0, work.used, Traits::q_units(call), true);
+    if (work.used < Traits::block_q) loader::clear_from(tile, work.used);
+    return;
+  }
   if (args.group.value == 1) {
     loader::copy(tile,
                  contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq,

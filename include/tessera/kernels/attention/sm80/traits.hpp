@@ -9,6 +9,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
@@ -51,6 +52,8 @@ struct stored_element<float> {
 /// their way from shared memory to the products.
 struct aligned_tokens {};
 struct any_tokens {};
+/// Aligned, and every sequence has one query: the tile of rows is a group of heads.
+struct single_tokens {};
 template <class Code>
 struct aligned_codes {};
 
@@ -145,6 +148,9 @@ struct kernel_traits {
   static constexpr bool combines_splits = config.phase == attention_phase::decode;
 
   static constexpr bool aligned = !std::is_same_v<Tokens, any_tokens>;
+  /// What a block works on follows from its number and one length: little to compute before the
+  /// first copies, which is much of the time of a small call.
+  static constexpr bool single = std::is_same_v<Tokens, single_tokens>;
 
   /// Kernels with Q in registers have others left to keep where the next keys and values come from
   /// and go to, so that less is computed for each tile; those of narrow heads also where a lane
@@ -181,6 +187,9 @@ struct kernel_traits {
   static constexpr bool has_biases = has(attention_feature::bias) && !paged;
   static constexpr bool has_position_biases = has(attention_feature::bias) && paged;
   static constexpr bool mends_rows = false;
+  /// Warps none of whose rows is used only copy: a few tokens of a sequence do not fill a tile of
+  /// rows.
+  static constexpr bool skips_warps = paged && warps > 1;
 
   static_assert(codes == (config.keys == key_storage::coded));
   /// Keys and values may be of 8 bits, known at run time, and are widened on their way to shared
@@ -218,6 +227,20 @@ constexpr float growth_of(const attention_config& config, int head_dim, std::int
 struct work_item;
 struct planned_tile;
 
+/// Which items of a list a launch has.
+enum class work_part : std::uint8_t { all, groups, sequences };
+
+/// What stands for a row in the kernel that has the keys of sequences where the row's has those of
+/// groups alone (schedule_sm80::own_config). It is launched with a list only.
+template <class Kernel>
+struct own_row {
+  static constexpr attention_config config = schedule_sm80::own_config(Kernel::config);
+};
+template <class Kernel>
+inline constexpr bool is_own_row = false;
+template <class Kernel>
+inline constexpr bool is_own_row<own_row<Kernel>> = true;
+
 /// The work of a launch as a list in its workspace (work_list.hpp).
 struct work_list {
   work_item* items = nullptr;  ///< null: the number of a block says what it does
@@ -226,9 +249,14 @@ struct work_list {
   int* first_items = nullptr;   ///< [tiles + 1]: of the tiles of rows
   int* first_places = nullptr;  ///< [tiles + 1]: where their partial results lie
   int* first_tiles = nullptr;   ///< [entries + 1]: of the entries
-  int* tile_count = nullptr;    ///< [2]: tiles of rows, items
+  int* tile_count = nullptr;    ///< [3]: tiles of rows, items, items of groups
   int most_tiles = 0;
   int most_items = 0;
+  work_part part = work_part::all;
+  bool apart = false;   ///< groups and sequences are the work of two kernels, with their own tiles
+  int group_slots = 1;  ///< apart: thread blocks that the keys of groups become
+  int place_rows = 1;   ///< of a place of partial results
+  int most_places = 0;
 };
 
 /// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
@@ -243,6 +271,7 @@ struct launch_args {
   divisor page{};           ///< tokens of a page
   int row_blocks = 0;       ///< of a dense entry
   int splits = 1;           ///< split-KV: parts of the keys, of which each is a block's work
+  divisor split_count{};    ///< the same
   float log2_scale = 1;  ///< logits (q k, or what modifiers made of it) times this are powers of 2
   float headroom = 0;    ///< weights are 2^headroom larger than relative to the row's maximum
   float rescale_above =

@@ -52,7 +52,14 @@ struct work_entry {
   bool is_prefix = false;
   int prefix = -1;  ///< of a sequence: whose keys are items of another entry
 };
-__device__ __forceinline__ work_entry entry_of(const launch_args& args, int entry, int block_kv) {
+/// Keys of a prefix in whole tiles of `block_kv` keys, two of which are whole tiles of the kernel
+/// beside.
+__device__ __forceinline__ int whole_steps(const launch_args& args, int keys, int block_kv) {
+  return args.list.apart ? keys / (2 * block_kv) * (2 * block_kv) : keys / block_kv * block_kv;
+}
+/// `block_kv`: of the row. `finds_prefix`: whether the prefix of a sequence is asked for.
+__device__ __forceinline__ work_entry entry_of(const launch_args& args, int entry, int block_kv,
+                                               bool finds_prefix = true) {
   const attention_kernel_args& call = args.call;
   const auto group = static_cast<int>(args.group.value);
   const auto prefixes = static_cast<int>(call.prefixes.count);
@@ -60,11 +67,14 @@ __device__ __forceinline__ work_entry entry_of(const launch_args& args, int entr
   of.is_prefix = entry < prefixes;
   const auto sequence = static_cast<int>(entry - prefixes);
   if (of.is_prefix) {
-    of.seq = sequence_of_prefix(call, entry, block_kv,
-                                [&](std::int64_t n) { return sequence_of(call, n); });
+    of.seq =
+        sequence_of_prefix(call, entry, 1, [&](std::int64_t n) { return sequence_of(call, n); });
+    of.seq.k_len = whole_steps(args, static_cast<int>(of.seq.k_len), block_kv);
+    if (of.seq.k_len == 0) of.seq.q_len = 0;
   } else if (sequence < sequences_in_use(call)) {
     of.seq = sequence_of(call, sequence);
-    if (prefixes > 0) of.prefix = static_cast<int>(prefix_of_sequence(call, sequence));
+    if (prefixes > 0 && finds_prefix)
+      of.prefix = static_cast<int>(prefix_of_sequence(call, sequence));
   } else {
     of.used = false;
     of.seq.q_begin = cut_to(call.cu_seqlens_q[sequences_in_use(call)], call.q_len);
@@ -92,18 +102,31 @@ __device__ __forceinline__ prim::row_visibility<Mode> visibility_of_entry(
   return is_prefix ? visibility_of_prefix<Mode>(seq) : visibility_of<Mode>(call, seq);
 }
 
+/// Makes this thread see the list, and what it was made of, where the launch has not waited for the
+/// kernel that wrote it.
+__device__ __forceinline__ void acquire_list(const work_list& list) {
+  [[maybe_unused]] int count;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+               : "=r"(count)
+               : "l"(list.tile_count)
+               : "memory");
+}
+
 /// What block `index` of a launch with a list does; null: nothing.
 __device__ __forceinline__ const work_item* item_of_block(const launch_args& args, int index) {
   const work_list& list = args.list;
-  const int number = args.kv_heads.quotient(index);
-  if (number >= min(list.tile_count[1], list.most_items)) return nullptr;
-  return list.items + (args.call.prefixes.count > 0 ? list.order[number] : number);
+  int number = args.kv_heads.quotient(index);
+  if (list.part == work_part::sequences) number += list.tile_count[2];
+  const int count = list.tile_count[list.part == work_part::groups ? 2 : 1];
+  if (number >= min(count, list.most_items)) return nullptr;
+  const bool ordered = args.call.prefixes.count > 0 && list.part == work_part::all;
+  return list.items + (ordered ? list.order[number] : number);
 }
 
 /// Where the rows of a block come from: the number of the block, or the list.
 template <class Traits>
 __device__ __forceinline__ work_tile work_tile_of_block(const launch_args& args, int index) {
-  if constexpr (Traits::paged) {
+  if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {
       const work_item* item = item_of_block(args, index);
       if (item == nullptr) return {};
@@ -119,7 +142,7 @@ __device__ __forceinline__ work_tile work_tile_of_block(const launch_args& args,
 template <class Traits>
 __device__ __forceinline__ prim::row_visibility<Traits::config.mask> visibility_of_block(
     const launch_args& args, const work_tile& work, int index) {
-  if constexpr (Traits::paged) {
+  if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr && work.rows > 0) {
       const bool is_prefix = item_of_block(args, index)->entry < args.call.prefixes.count;
       return visibility_of_entry<Traits::config.mask>(args.call, work.seq, is_prefix);
@@ -131,7 +154,7 @@ template <class Traits>
 __device__ __forceinline__ key_range listed_keys_of_block(
     const launch_args& args, const work_tile& work,
     const prim::row_visibility<Traits::config.mask>& visible, int index, int split) {
-  if constexpr (Traits::paged) {
+  if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {
       key_range keys = visible_keys(args, work, visible, Traits::block_kv);
       const work_item* item = item_of_block(args, index);
@@ -148,8 +171,8 @@ __device__ __forceinline__ key_range listed_keys_of_block(
 __device__ __forceinline__ std::int64_t first_partial_of(const launch_args& args,
                                                          const work_item& item, int kv_head,
                                                          int block_q) {
-  return (static_cast<std::int64_t>(item.place) * args.call.kv_heads + kv_head * item.splits) *
-         block_q;
+  return static_cast<std::int64_t>(item.place) * args.call.kv_heads * args.list.place_rows +
+         static_cast<std::int64_t>(kv_head) * item.splits * block_q;
 }
 
 }  // namespace tessera::kernels::attention::sm80

@@ -37,6 +37,7 @@ struct planner_state {
   int of_warps[2][2][planner_warps];    ///< by turn, then by list
   long long key_tiles[planner_warps];   ///< of all tiles of rows
   int longest;                          ///< of one of them
+  int longest_of_groups;                ///< where groups have a kernel of their own: of theirs
   int items[planner_choices];           ///< by choice
   prim::divisor each[planner_choices];  ///< tiles of keys of an item, by choice
   prim::divisor best;
@@ -113,23 +114,32 @@ __device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
 }
 
 /// visit(i, part, n) for each i below `count`, which has the parts firsts[i] = n to firsts[i + 1] -
-/// 1, counted from 0: by a thread, or if they are many by a warp.
+/// 1, counted from 0: by as many threads as there are for each i, or if parts are many by a warp.
 template <class Firsts, class Visit>
 __device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, const Visit& visit) {
-  constexpr int few = 4;
-  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-  for (int begin = 0; begin < count; begin += planner_threads) {
-    const int i = begin + static_cast<int>(threadIdx.x);
+  constexpr int few = 4;  // of a thread
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % prim::cuda::warp_size;
+  int shift = 0;
+  while (shift < 5 && count << (shift + 1) <= planner_threads) ++shift;
+  const int threads = 1 << shift;
+  const int own_part = thread & (threads - 1);
+  for (int begin = 0; begin < count; begin += planner_threads >> shift) {
+    const int i = begin + (thread >> shift);
     const int first = i < count ? firsts[i] : 0;
     const int parts = i < count ? firsts[i + 1] - first : 0;
-    for (int part = 0; part < parts && parts <= few; ++part) visit(i, part, first + part);
-    unsigned many = __ballot_sync(prim::cuda::all_lanes, parts > few);
+    const bool is_few = parts <= few * threads;
+    for (int part = own_part; part < parts && is_few; part += threads) {
+      visit(i, part, first + part);
+    }
+    unsigned many = __ballot_sync(prim::cuda::all_lanes, !is_few && own_part == 0);
     for (; many != 0; many &= many - 1) {
       const int from = __ffs(static_cast<int>(many)) - 1;
+      const int its_i = __shfl_sync(prim::cuda::all_lanes, i, from);
       const int its_parts = __shfl_sync(prim::cuda::all_lanes, parts, from);
       const int its_first = __shfl_sync(prim::cuda::all_lanes, first, from);
       for (int part = lane; part < its_parts; part += prim::cuda::warp_size) {
-        visit(i - lane + from, part, its_first + part);
+        visit(its_i, part, its_first + part);
       }
     }
   }
@@ -168,48 +178,61 @@ __device__ __forceinline__ float time_of(std::int64_t items, std::int64_t key_ti
          (ceilf(waves) - waves) * static_cast<float>(longest);
 }
 
+/// Tiles that the rows of an entry make.
+template <class Kernel>
+__device__ __forceinline__ int row_tiles_of(const launch_args& args, const work_entry& entry) {
+  constexpr int rows = resolved(Kernel::config).block_q;
+  constexpr int own = schedule_sm80::own_config(Kernel::config).block_q;
+  return args.list.apart && !entry.is_prefix ? (entry.rows + own - 1) / own
+                                             : (entry.rows + rows - 1) / rows;
+}
+
 /// Tile `part` of an entry, and its keys.
 template <class Kernel>
 __device__ __forceinline__ planned_tile planned_tile_of(const launch_args& args, int number,
                                                         int part) {
   constexpr attention_config config = resolved(Kernel::config);
+  constexpr attention_config own = schedule_sm80::own_config(Kernel::config);
   const work_entry entry = entry_of(args, number, config.block_kv);
+  const bool apart = args.list.apart && !entry.is_prefix;
   planned_tile planned;
   planned.entry = number;
   // The last rows of a sequence first: they see most keys.
-  const int tiles = (entry.rows + config.block_q - 1) / config.block_q;
-  planned.first_row = (tiles - 1 - part) * config.block_q;
-  const work_tile work = tile_of(entry, 0, planned.first_row, config.block_q);
+  const int block_q = apart ? own.block_q : config.block_q;
+  planned.first_row = (row_tiles_of<Kernel>(args, entry) - 1 - part) * block_q;
+  const work_tile work = tile_of(entry, 0, planned.first_row, block_q);
   const auto visible = visibility_of_entry<config.mask>(args.call, entry.seq, entry.is_prefix);
-  const key_range keys = visible_keys(args, work, visible, config.block_kv);
+  const key_range keys = visible_keys(args, work, visible, apart ? own.block_kv : config.block_kv);
   planned.first_tile = keys.first_tile;
   planned.last_tile = keys.last_tile;
   planned.joined = entry.is_prefix || entry.prefix >= 0;
   if (entry.prefix >= 0) {
-    const auto shared = static_cast<int>(keys_of_prefix(args.call, entry.prefix));
-    planned.first_tile = max(keys.first_tile, shared / config.block_kv);
+    const int shared = whole_steps(args, static_cast<int>(keys_of_prefix(args.call, entry.prefix)),
+                                   config.block_kv);
+    planned.first_tile =
+        max(keys.first_tile, apart ? shared / own.block_kv : shared / config.block_kv);
     planned.last_tile = max(keys.last_tile, planned.first_tile);
   }
   return planned;
 }
 
-/// Which choice is fastest, by the keys of the tiles: state.best.
+/// Which choice is fastest, by the keys of the tiles from `first` on: state.best.
 template <class Tiles>
 __device__ __forceinline__ void choose_items(const launch_args& args, const Tiles& planned,
-                                             planner_state& state, bool may_split, int tiles,
-                                             int slots, int least) {
+                                             planner_state& state, bool may_split, int first,
+                                             int tiles, int slots, int least) {
   const auto thread = static_cast<int>(threadIdx.x);
   const auto heads = static_cast<std::int64_t>(args.call.kv_heads);
   std::int64_t key_tiles = 0;
   if (thread < planner_choices) {
     for (const long long of_warp : state.key_tiles) key_tiles += of_warp;
     key_tiles *= heads;
-    state.each[thread] = prim::divisor::of(
-        static_cast<std::uint32_t>(keys_of_choice(thread, key_tiles, tiles * heads, slots, least)));
+    state.each[thread] = prim::divisor::of(static_cast<std::uint32_t>(
+        keys_of_choice(thread, key_tiles, (tiles - first) * heads, slots, least)));
   }
   __syncthreads();
   int items[planner_choices] = {};
-  for (int tile = thread; tile < tiles; tile += planner_threads) {
+  for (int tile = first + thread; tile < tiles; tile += planner_threads) {
     const int keys = planned[tile].last_tile - planned[tile].first_tile;
 #pragma unroll
     for (int choice = 0; choice < planner_choices; ++choice) {
@@ -246,6 +269,13 @@ __device__ __forceinline__ int place_in_order(int at, int shared, int count) {
          static_cast<int>((at - shared) * static_cast<std::int64_t>(shared) / others) + 1;
 }
 
+/// The item where there is no room for what it leaves: it may overwrite what others do.
+__device__ __forceinline__ work_item without_place(work_item item) {
+  item.place = item.split = 0;
+  item.splits = 1;
+  return item;
+}
+
 /// `slots`: thread blocks that run at the same time; `least`: tiles of keys that an item has.
 template <class Kernel>
 __global__ void __launch_bounds__(planner_threads, 1)
@@ -254,6 +284,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   __shared__ __align__(alignof(planner_state)) unsigned char memory[sizeof(planner_state)];
   planner_state& state = *reinterpret_cast<planner_state*>(memory);
   constexpr attention_config config = resolved(Kernel::config);
+  constexpr attention_config own = schedule_sm80::own_config(Kernel::config);
   constexpr bool decodes = config.phase == attention_phase::decode;
   const work_list& list = args.list;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -262,7 +293,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   const near_list<int, true> first_items{state.first_items, list.first_items};
   const near_list<int, false> first_places{state.first_places, list.first_places};
   if (thread == 0) {
-    state.longest = 0;
+    state.longest = state.longest_of_groups = 0;
     state.best = {};
   }
   if (thread < planner_choices) state.items[thread] = 0;
@@ -275,19 +306,29 @@ __global__ void __launch_bounds__(planner_threads, 1)
       sums_of<1>(
           entries, {{list.most_tiles}}, state,
           [&](int entry) -> numbers<1> {
-            const int rows = entry_of(args, entry, config.block_kv).rows;
-            return {{min((rows + config.block_q - 1) / config.block_q, list.most_tiles)}};
+            const work_entry of = entry_of(args, entry, config.block_kv, false);
+            return {{min(row_tiles_of<Kernel>(args, of), list.most_tiles)}};
           },
           [&](int entry, const numbers<1>& first) { first_tiles.set(entry, first.of[0]); })
           .of[0];
+  const auto prefixes = static_cast<int>(args.call.prefixes.count);
+  const int group_tiles = prefixes > 0 ? min(first_tiles[prefixes], tiles) : 0;
+  const int apart_tiles = list.apart ? group_tiles : 0;
   long long key_tiles = 0;
   int longest = 0;
+  int longest_of_groups = 0;
   visit_parts(first_tiles, entries, [&](int entry, int part, int tile) {
     const planned_tile planned = planned_tile_of<Kernel>(args, entry, part);
     planned_tiles.set(tile, planned);
-    key_tiles += planned.last_tile - planned.first_tile;
-    longest = max(longest, planned.last_tile - planned.first_tile);
+    const int keys = planned.last_tile - planned.first_tile;
+    if (tile < apart_tiles) {
+      longest_of_groups = max(longest_of_groups, keys);
+      return;
+    }
+    key_tiles += keys;
+    longest = max(longest, keys);
   });
+  if (longest_of_groups > 0) atomicMax(&state.longest_of_groups, longest_of_groups);
   for (unsigned step = prim::cuda::warp_size / 2; step > 0; step /= 2) {
     key_tiles += __shfl_xor_sync(prim::cuda::all_lanes, key_tiles, static_cast<int>(step));
   }
@@ -298,17 +339,25 @@ __global__ void __launch_bounds__(planner_threads, 1)
   }
   __syncthreads();
   if (!args.call.batch_invariant) {
-    choose_items(args, planned_tiles, state, decodes, tiles, slots, least);
+    choose_items(args, planned_tiles, state, decodes, apart_tiles, tiles, slots, least);
   }
 
   // Items of the tiles, and where the partial results of those lie that are not finished at once.
   const prim::divisor each = state.best;
+  const auto heads = args.call.kv_heads;
+  const int splits_of_groups = max(1, list.group_slots / max(1, apart_tiles * heads));
+  const int each_of_groups =
+      max(1, (state.longest_of_groups + splits_of_groups - 1) / splits_of_groups);
   const int count = sums_of<2>(
                         tiles, {{INT_MAX, INT_MAX}}, state,
                         [&](int tile) -> numbers<2> {
                           const planned_tile& planned = planned_tiles[tile];
-                          const int items = items_for(
-                              args, decodes, planned.last_tile - planned.first_tile, each, least);
+                          const int keys = planned.last_tile - planned.first_tile;
+                          if (tile < apart_tiles) {
+                            const int items = max(1, (keys + each_of_groups - 1) / each_of_groups);
+                            return {{items, items * (config.block_q / own.block_q)}};
+                          }
+                          const int items = items_for(args, decodes, keys, each, least);
                           return {{items, items > 1 || planned.joined != 0 ? items : 0}};
                         },
                         [&](int tile, const numbers<2>& firsts) {
@@ -320,8 +369,8 @@ __global__ void __launch_bounds__(planner_threads, 1)
     list.tile_count[0] = tiles;
     list.tile_count[1] = count;
   }
-  const auto prefixes = static_cast<int>(args.call.prefixes.count);
-  const int of_groups = prefixes > 0 ? first_items[min(first_tiles[prefixes], tiles)] : 0;
+  const int of_groups = first_items[group_tiles];
+  if (thread == 0) list.tile_count[2] = of_groups;
   const bool spreads = of_groups > 0 && count > of_groups && count <= list.most_items;
   visit_parts(first_items, tiles, [&](int tile, int part, int at) {
     if (at >= list.most_items) return;
@@ -333,9 +382,12 @@ __global__ void __launch_bounds__(planner_threads, 1)
     item.last_tile = planned.last_tile;
     item.split = part;
     item.splits = first_items[tile + 1] - first_items[tile];
-    cut_tiles(item.first_tile, item.last_tile, item.splits, item.split);
+    cut_tiles(item.first_tile, item.last_tile, (item.last_tile - item.first_tile) / item.splits,
+              item.splits, item.split);
     const int place = first_places[tile];
     if (first_places[tile + 1] > place) item.place = place;
+    // Groups that lie in each other, as numbers that nobody has looked at may say.
+    if (list.apart && first_places[tile + 1] > list.most_places) item = without_place(item);
     list.items[at] = item;
     if (prefixes > 0) list.order[spreads ? place_in_order(at, of_groups, count) : at] = at;
   });

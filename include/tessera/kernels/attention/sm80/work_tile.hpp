@@ -112,8 +112,22 @@ __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, i
   return work;
 }
 
+/// Launches with one query of each sequence.
+__device__ __forceinline__ work_tile single_work_tile(const launch_args& args, int index) {
+  const attention_kernel_args& call = args.call;
+  work_tile work;
+  const int entry = args.kv_heads.quotient(index);
+  work.seq.index = entry;
+  work.seq.q_len = 1;
+  work.seq.k_len = cut_to(cut_to(call.seqlens_k[entry], call.kv_len), call.most_keys);
+  work.kv_head = index - entry * call.kv_heads;
+  work.rows = work.used = static_cast<int>(args.group.value);
+  return work;
+}
+
 template <class Traits>
 __device__ __forceinline__ work_tile work_tile_of(const launch_args& args, int index) {
+  if constexpr (Traits::single) return single_work_tile(args, index);
   return args.call.cu_seqlens_q != nullptr ? packed_work_tile<Traits>(args, index)
                                            : dense_work_tile<Traits>(args, index);
 }
@@ -166,9 +180,23 @@ __device__ __forceinline__ key_range visible_keys(const launch_args& args, const
   return keys;
 }
 
-/// Tiles [first, last) become those of part `split` of `splits`, which differ by at most one.
-__device__ __forceinline__ void cut_tiles(int& first, int& last, int splits, int split) {
-  const int each = (last - first) / splits;
+/// The keys of a single query, which is the last token.
+__device__ __forceinline__ key_range keys_of_single(const launch_args& args, const work_tile& work,
+                                                    int block_kv) {
+  key_range keys;
+  keys.end = keys.full_end = static_cast<int>(work.seq.k_len);
+  if (keys.end == 0) return keys;
+  const int before = keys.end - 1;
+  const std::int64_t left = args.call.window_left;
+  keys.begin = keys.full_begin = left < before ? before - static_cast<int>(left) : 0;
+  keys.first_tile = keys.begin / block_kv;
+  keys.last_tile = (keys.end + block_kv - 1) / block_kv;
+  return keys;
+}
+
+/// Tiles [first, last) become those of part `split` of `splits`, which differ by at most one; each
+/// has `each` or one more.
+__device__ __forceinline__ void cut_tiles(int& first, int& last, int each, int splits, int split) {
   const int more = last - first - each * splits;  // splits with a tile more
   first += split * each + min(split, more);
   last = first + each + (split < more ? 1 : 0);
@@ -178,8 +206,16 @@ template <class Traits>
 __device__ __forceinline__ key_range
 keys_of_block(const launch_args& args, const work_tile& work,
               const prim::row_visibility<Traits::config.mask>& visible, int split) {
-  key_range keys = visible_keys(args, work, visible, Traits::block_kv);
-  if (keys.begin < keys.end) cut_tiles(keys.first_tile, keys.last_tile, args.splits, split);
+  key_range keys;
+  if constexpr (Traits::single) {
+    keys = keys_of_single(args, work, Traits::block_kv);
+  } else {
+    keys = visible_keys(args, work, visible, Traits::block_kv);
+  }
+  if (keys.begin < keys.end) {
+    const int each = args.split_count.quotient(keys.last_tile - keys.first_tile);
+    cut_tiles(keys.first_tile, keys.last_tile, each, args.splits, split);
+  }
   return keys;
 }
 

@@ -1,0 +1,98 @@
+// The sizes that a call of the mma.sync kernels (sm_80 on) is cut by (schedule_sm80.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/demand.hpp>
+#include <tessera/families/attention/kernel_args.hpp>
+
+namespace tessera::schedule_sm80 {
+
+/// Sizes and products above it count as it: problems that no device holds are estimated too.
+inline constexpr std::int64_t most_of_anything = std::int64_t{1} << 48;
+
+/// Product of two sizes.
+constexpr std::int64_t product(std::int64_t a, std::int64_t b) noexcept {
+  return a != 0 && b > most_of_anything / a ? most_of_anything : a * b;
+}
+
+/// What a schedule depends on besides the config and the device.
+struct call_sizes {
+  bool packed = false;
+  std::int64_t batch = 0;     ///< batch entries, or sequences
+  std::int64_t q_tokens = 0;  ///< of all entries
+  std::int64_t q_len = 0;     ///< of an entry; packed: the mean, rounded up
+  std::int64_t kv_len = 0;    ///< likewise, but room for keys where they lie in pages
+  std::int64_t q_heads = 0;
+  std::int64_t kv_heads = 0;
+  int head_dim = 0;
+  int v_head_dim = 0;
+  /// Keys that a row sees before and behind its own position.
+  std::int64_t keys_left = unbounded;
+  std::int64_t keys_right = unbounded;
+  std::int64_t bytes_of_key = 0;  ///< of keys in pages: of a key and its value; else 0
+  std::int64_t prefixes = 0;      ///< groups of sequences that share pages
+  bool batch_invariant = false;
+
+  /// Query heads of a key/value head: rows of the same work tile.
+  constexpr std::int64_t group() const noexcept {
+    return q_heads / std::max<std::int64_t>(1, kv_heads);
+  }
+};
+
+constexpr std::int64_t bytes_of_key(int head_dim, int v_head_dim, dtype pool) noexcept {
+  return product(head_dim + v_head_dim, static_cast<std::int64_t>(size_of(pool)));
+}
+
+constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
+  const bool packed = args.cu_seqlens_q != nullptr;
+  const std::int64_t entries = packed ? std::max<std::int64_t>(1, args.batch) : 1;
+  return {
+      .packed = packed,
+      .batch = args.batch,
+      .q_tokens = packed ? args.q_len : product(args.batch, args.q_len),
+      .q_len = (args.q_len + entries - 1) / entries,
+      .kv_len = args.cu_seqlens_k != nullptr ? (args.kv_len + entries - 1) / entries : args.kv_len,
+      .q_heads = args.q_heads,
+      .kv_heads = args.kv_heads,
+      .head_dim = args.head_dim,
+      .v_head_dim = args.v_head_dim,
+      .keys_left = args.window_left,
+      .keys_right = args.causal ? 0 : args.window_right,
+      .bytes_of_key = args.pages.page_size > 0
+                          ? bytes_of_key(args.head_dim, args.v_head_dim, args.pool_type)
+                          : 0,
+      .prefixes = reads_prefixes_once(args) ? args.prefixes.count : 0,
+      .batch_invariant = args.batch_invariant};
+}
+
+constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
+  attention_sizes sizes = demand.sizes;
+  for (std::int64_t* const size :
+       {&sizes.batch, &sizes.q_len, &sizes.kv_len, &sizes.q_heads, &sizes.kv_heads}) {
+    *size = std::clamp<std::int64_t>(*size, 0, most_of_anything);
+  }
+  const auto window = [](std::int64_t keys) { return keys < 0 ? unbounded : keys; };
+  return {.packed = demand.features.has(attention_feature::varlen),
+          .batch = sizes.batch,
+          .q_tokens = product(sizes.batch, sizes.q_len),
+          .q_len = sizes.q_len,
+          .kv_len = sizes.kv_len,
+          .q_heads = sizes.q_heads,
+          .kv_heads = sizes.kv_heads,
+          .head_dim = sizes.head_dim,
+          .v_head_dim = sizes.v_head_dim,
+          .keys_left = window(demand.window_left),
+          .keys_right = demand.causal ? 0 : window(demand.window_right),
+          .bytes_of_key =
+              demand.page_size == 0
+                  ? 0
+                  : bytes_of_key(sizes.head_dim, sizes.v_head_dim,
+                                 demand.pool_type != dtype::none ? demand.pool_type : demand.type),
+          .prefixes = demand.prefix_groups};
+}
+
+}  // namespace tessera::schedule_sm80

@@ -1,0 +1,107 @@
+// Launches with a list of work: the kernel that writes it, those that do it, the one that combines
+// what they leave.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/sm80/forward.hpp>
+#include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/work_planner.hpp>
+#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/spec/status.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+using schedule_sm80::schedule;
+
+/// Where and how the kernels of one call are launched.
+struct launch_place {
+  schedule cut{};
+  cudaStream_t stream = nullptr;
+  int device = 0;
+};
+
+/// Kernels that run beside each other ask for all shared memory of a multiprocessor, once on a
+/// device: the share that it has is not changed while blocks run there. Hidden, because shared
+/// objects that hold the same row have kernels of their own.
+template <class Kernel, class Hooks>
+class __attribute__((visibility("hidden"))) shared_memory_of_both {
+ public:
+  static cudaError_t ask(const void* row, const void* own, int device) {
+    const std::uint64_t bit = device >= 0 && device < 64 ? std::uint64_t{1} << device : 0;
+    if ((asked_.load(std::memory_order_acquire) & bit) != 0) return cudaSuccess;
+    for (const void* const kernel : {row, own}) {
+      const cudaError_t code = cudaFuncSetAttribute(
+          kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+      if (code != cudaSuccess) return code;
+    }
+    asked_.fetch_or(bit, std::memory_order_release);
+    return cudaSuccess;
+  }
+
+ private:
+  static inline std::atomic<std::uint64_t> asked_{0};
+};
+
+/// The keys that groups of sequences share, and beside them those that sequences have of their own:
+/// the second kernel starts when the blocks of the first have, which multiply more than they read.
+template <class Kernel, class Hooks>
+cudaError_t launch_apart(void (*forward)(launch_args, Hooks), launch_args args, const Hooks& hooks,
+                         const launch_place& place, int shared_bytes, bool dependent) {
+  using own_traits = kernel_traits<own_row<Kernel>, 0, aligned_tokens>;
+  const auto own = &forward_kernel<own_row<Kernel>, 0, aligned_tokens, Hooks>;
+  const schedule_sm80::listing& list = place.cut.list;
+  const auto blocks_for = [&](std::int64_t items) {
+    return dim3(static_cast<unsigned>(items * args.call.kv_heads));
+  };
+  cudaError_t code = shared_memory_of_both<Kernel, Hooks>::ask(
+      reinterpret_cast<const void*>(forward), reinterpret_cast<const void*>(own), place.device);
+  if (code != cudaSuccess) return code;
+  args.list.part = work_part::groups;
+  code = prim::cuda::launch_kernel(forward, blocks_for(list.group_items),
+                                   resolved(Kernel::config).tiling.warps * 32, shared_bytes,
+                                   place.stream, dependent, args, hooks);
+  if (code != cudaSuccess) return code;
+  args.list.part = work_part::sequences;
+  return prim::cuda::launch_kernel(own, blocks_for(list.items - list.group_items),
+                                   own_traits::threads, own_traits::shared_bytes, place.stream,
+                                   dependent, args, hooks);
+}
+
+/// The list of the work, the work, and the combination of what it leaves.
+template <class Kernel, class Hooks>
+status launch_listed(void (*forward)(launch_args, Hooks), const launch_args& args,
+                     const Hooks& hooks, const launch_place& place, int shared_bytes,
+                     bool dependent) {
+  constexpr attention_config config = resolved(Kernel::config);
+  const schedule_sm80::listing& list = place.cut.list;
+  cudaError_t code =
+      prim::cuda::launch_kernel(&plan_work<Kernel>, dim3(1), planner_threads, 0, place.stream,
+                                dependent, args, list.slots, list.least_tiles);
+  const auto blocks_for = [&](std::int64_t count) {
+    return dim3(static_cast<unsigned>(count * args.call.kv_heads));
+  };
+  if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
+    if (code == cudaSuccess && list.apart) {
+      code = launch_apart<Kernel>(forward, args, hooks, place, shared_bytes, dependent);
+    }
+  }
+  if (code == cudaSuccess && !list.apart) {
+    code = prim::cuda::launch_kernel(forward, blocks_for(list.items), config.tiling.warps * 32,
+                                     shared_bytes, place.stream, dependent, args, hooks);
+  }
+  if (code == cudaSuccess) {
+    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_for(list.tiles),
+                                     combine_warps * 32, 0, place.stream, dependent, args);
+  }
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return prim::cuda::device_failure("kernel launch", code);
+}
+
+}  // namespace tessera::kernels::attention::sm80
