@@ -48,12 +48,14 @@ struct code_bytes<isa::avx512_vnni> {
   }
 
   /// sums[i] = codes times the numbers at first + i stride. Sums must fit into 32 bits; what they
-  /// are on the way may not. Each digit has a sum of its own, so that few rows need not wait.
+  /// are on the way may not. Each digit has a sum of its own, of one row two, so that none waits
+  /// for another.
   template <int Registers, int Sums>
   static TESSERA_INLINE void whole_sums(const reg (&codes)[Registers], const std::int8_t* first,
                                         std::int64_t stride, __m512 (&sums)[Sums]) {
+    constexpr int parts = Sums == 1 && Registers > 1 ? 2 : 1;
     const std::int8_t* rows[Sums];
-    reg whole[digits][Sums];
+    reg whole[parts][digits][Sums];
     TESSERA_UNROLL
     for (int i = 0; i < Sums; ++i) rows[i] = first + i * stride;
     TESSERA_UNROLL
@@ -63,16 +65,20 @@ struct code_bytes<isa::avx512_vnni> {
         TESSERA_UNROLL
         for (int i = 0; i < Sums; ++i) {
           const std::int8_t* const number = rows[i] + (digit * Registers + r) * width;
-          const reg before = r == 0 ? _mm512_setzero_si512() : whole[digit][i];
-          whole[digit][i] = _mm512_dpbusd_epi32(before, codes[r], _mm512_loadu_si512(number));
+          reg& own = whole[r % parts][digit][i];
+          own = _mm512_dpbusd_epi32(r < parts ? _mm512_setzero_si512() : own, codes[r],
+                                    _mm512_loadu_si512(number));
         }
       }
     }
     TESSERA_UNROLL
     for (int i = 0; i < Sums; ++i) {
-      const reg high = _mm512_slli_epi32(whole[0][i], 16),
-                middle = _mm512_slli_epi32(whole[1][i], 8);
-      sums[i] = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_add_epi32(high, middle), whole[2][i]));
+      const auto digit = [&](int number) {
+        return parts == 1 ? whole[0][number][i]
+                          : _mm512_add_epi32(whole[0][number][i], whole[parts - 1][number][i]);
+      };
+      const reg high = _mm512_slli_epi32(digit(0), 16), middle = _mm512_slli_epi32(digit(1), 8);
+      sums[i] = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_add_epi32(high, middle), digit(2)));
     }
   }
 };

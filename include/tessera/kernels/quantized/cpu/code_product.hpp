@@ -195,11 +195,12 @@ class code_product {
                 const packed_rows& x, const memory_of_thread& memory) const {
     const std::int64_t of_batch = at.batch_row + m;
     constexpr std::int64_t block = Form::together * blocks::width * 8 / Form::code_bits;
-    constexpr std::int64_t held = bytes_in_cache / Operand::element_bytes / Rows / block * block;
-    constexpr std::int64_t piece = std::max(block, held);
+    constexpr std::int64_t cached = bytes_in_cache / Operand::element_bytes / Rows / block * block;
+    constexpr std::int64_t piece = std::max(block, cached);
     const std::int64_t columns = weights_.columns();
     const float* const sums = x.sums + of_batch * sums_stride_;
-    std::fill(memory.lanes + at.rows * Rows * vec::width,
+    const int held = columns > 0 ? at.rows : 0;
+    std::fill(memory.lanes + held * Rows * vec::width,
               memory.lanes + rows_of_tile * Rows * vec::width, 0.0f);
     for (std::int64_t first = 0; first < columns; first += piece) {
       for (int r = 0; r < at.rows; ++r) {
