@@ -57,7 +57,8 @@ struct code_pairs<isa::avx512_bf16> {
           for (int i = 0; i < Sums; ++i) {
             const bf16* const x = rows[i] + ((from + r) * codes_of_word + j) * places;
             const __m512 before = j == 0 ? _mm512_setzero_ps() : own[r][i];
-            own[r][i] = _mm512_dpbf16_ps(before, (__m512bh)weights, *(const places_of_row*)x);
+            own[r][i] =
+                _mm512_dpbf16_ps(before, (__m512bh)weights, (__m512bh)_mm512_loadu_si512(x));
           }
         }
       }
@@ -70,9 +71,6 @@ struct code_pairs<isa::avx512_bf16> {
       }
     }
   }
-
- private:
-  typedef short places_of_row __attribute__((vector_size(64), may_alias, aligned(2)));
 };
 #endif
 
