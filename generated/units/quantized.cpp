@@ -35,6 +35,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::quantized_cpu_avx512_dequantize, 0, 0>
     , table_row<rows::quantized_cpu_avx512_forward, 0, 0>
     , table_row<rows::quantized_cpu_avx512_quantize, 0, 0>
+    , table_row<rows::quantized_cpu_avx512_bf16_forward, 0, 0>
     , table_row<rows::quantized_cpu_avx512_vnni_forward, 0, 0>
     , table_row<rows::quantized_cpu_generic_backward, 0, 0>
     , table_row<rows::quantized_cpu_generic_dequantize, 0, 0>
@@ -62,8 +63,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cd9b7ba76f0b0543";
-  if (kind == device_kind::cuda) return "8a31b019ac5d848c";
+  if (kind == device_kind::cpu) return "f33d71217009d038";
+  if (kind == device_kind::cuda) return "04b5d03d99150767";
   return {};
 }
 

@@ -198,7 +198,7 @@ FAMILIES = [
             "other_rows_take_any_type": ".type = dtype::bf16",
             "tiles_multiply_forward": ".target = backend::cpu_amx_bf16",
         },
-        "in_table": {"bf16_instructions_add_nothing": ".target = backend::cpu_avx512_bf16"},
+        "in_table": {"bf16_rows_multiply_forward": ".target = backend::cpu_avx512_bf16"},
         "sorted": (".pass = quantized_pass::dequantize", ".pass = quantized_pass::quantize"),
     },
     {

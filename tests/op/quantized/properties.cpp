@@ -365,4 +365,26 @@ TEST(quantize, keeps_nan_where_codes_have_it_and_bounds_infinity) {
   }
 }
 
+/// Whichever row multiplies codes as they are: zeros come to sums by themselves, and infinity less
+/// infinity is no number.
+TEST(quantized_matmul, an_infinite_scale_makes_infinite_sums) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const affine_weight_form form : {affine_weight_form::zero, affine_weight_form::bias}) {
+    const quantized_options options{.bits = 4, .group_size = 32, .affine_form = form};
+    for (const std::int64_t rows : {1, 20}) {
+      product_call call(rows, options);
+      ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
+      std::fill(call.x.begin(), call.x.end(), 1.0f);
+      std::fill(call.words.begin(), call.words.begin() + 4, 0x99999999u);
+      call.float_scales[0] = infinity;
+      call.zeros[0] = 3;
+      call.run(0, rows);
+      for (std::int64_t m = 0; m < rows; ++m) {
+        EXPECT_EQ(call.y[static_cast<std::size_t>(m * call.out)], infinity) << rows << ": " << m;
+        EXPECT_TRUE(std::isfinite(call.y[static_cast<std::size_t>(m * call.out + 1)]));
+      }
+    }
+  }
+}
+
 }  // namespace

@@ -1,11 +1,14 @@
 // Estimates of products on Hopper say that weights go through registers for calls that kernels
-// serve so, and for no others: they have one launch, others two.
+// serve so, and for no others: they have one launch, others two. On CPUs they say which row is the
+// fastest.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
 #include <gtest/gtest.h>
 
 #include <tessera/families/quantized/cost.hpp>
+#include <tessera/runtime/cost.hpp>
 #include <tessera/spec/names.hpp>
 
 namespace {
@@ -58,6 +61,39 @@ TEST(quantized_cost, counts_weights_in_registers_where_kernels_have_them_there) 
         << name_in(weight_mode_names, call.mode) << " of " << int{call.bits}
         << " bits in groups of " << call.group_size << ", " << call.batch << " rows of x, "
         << call.matrices << " matrices";
+  }
+}
+
+/// Seconds of a forward row for x of bf16 with that many rows, on a core.
+double seconds_of(backend target, std::int64_t batch, int bf16_dot_percent) {
+  const quantized_config row{.target = target, .pass = quantized_pass::forward};
+  const quantized_demand demand{.pass = quantized_pass::forward,
+                                .mode = weight_mode::affine,
+                                .type = dtype::bf16,
+                                .bits = 4,
+                                .has_zeros = true,
+                                .group_size = 64,
+                                .rows = 4096,
+                                .columns = 4096,
+                                .batch = batch};
+  device_facts device;
+  device.highest = backend::cpu_amx_bf16;
+  device.bf16_dot_percent = bf16_dot_percent;
+  return predicted_seconds(estimate_of(row, facts_of(demand), 1), target, device, 1);
+}
+
+TEST(quantized_cost, knows_who_multiplies_codes_fastest_on_a_cpu) {
+  using enum backend;
+  constexpr int zen_4 = 100, sapphire_rapids = 25;
+  for (const std::int64_t batch : {1, 2, 4, 8, 16, 64, 512}) {
+    const double pairs = seconds_of(cpu_avx512_bf16, batch, zen_4);
+    EXPECT_LT(pairs, seconds_of(cpu_avx512_vnni, batch, zen_4)) << batch;
+    EXPECT_LT(pairs, seconds_of(cpu_avx512, batch, zen_4)) << batch;
+    // The row that would be wanted where the table lacks it has the same limit.
+    const double bytes = seconds_of(cpu_avx512_vnni, batch, sapphire_rapids);
+    const double tiles = seconds_of(cpu_amx_bf16, batch, sapphire_rapids);
+    EXPECT_EQ(bytes < tiles, batch <= 8) << batch << ": " << bytes << ", " << tiles;
+    EXPECT_LT(std::min(bytes, tiles), seconds_of(cpu_avx512_bf16, batch, sapphire_rapids)) << batch;
   }
 }
 

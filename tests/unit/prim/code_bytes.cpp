@@ -1,4 +1,5 @@
-// Codes as bytes and as words, and whole sums of them, one by one by their definition.
+// Codes as bytes, words and pairs, in blocks, and sums of them, one by one by their definition.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -6,7 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/prim/cpu/code_blocks.hpp>
 #include <tessera/prim/cpu/code_bytes.hpp>
+#include <tessera/prim/cpu/code_pairs.hpp>
 #include <tessera/prim/cpu/code_words.hpp>
 
 namespace {
@@ -27,6 +30,7 @@ using namespace tessera;
 
 #if defined(__AVX512VNNI__)
 using bytes = prim::code_bytes<isa::avx512_vnni>;
+using blocks = prim::code_blocks<isa::avx512_vnni>;
 
 TEST(code_bytes, whole_sums_are_those_of_numbers) {
   constexpr int rows = 3, lane_codes = 8;
@@ -47,8 +51,9 @@ TEST(code_bytes, whole_sums_are_those_of_numbers) {
       }
     }
   }
-  const auto block = bytes::load(codes.data());
-  const __m512i halves[2] = {bytes::lower_codes(block), bytes::upper_codes(block)};
+  __m512i block[1];
+  blocks::load(codes.data(), block);
+  const __m512i halves[2] = {bytes::lower_codes(block[0]), bytes::upper_codes(block[0])};
   __m512 sums[rows];
   bytes::whole_sums(halves, digits.data(), 3 * 128, sums);
   for (std::size_t row = 0; row < rows; ++row) {
@@ -63,23 +68,59 @@ TEST(code_bytes, whole_sums_are_those_of_numbers) {
     }
   }
 }
+#endif
 
-TEST(code_bytes, load_n_reads_no_more_than_there_is) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+using any_blocks = prim::code_blocks<isa::avx512>;
+
+TEST(code_blocks, load_n_reads_no_more_than_there_is) {
   const auto codes = some_codes();
-  std::array<std::byte, 64> loaded{};
-  _mm512_storeu_si512(loaded.data(), bytes::load_n(codes.data(), 20));
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    EXPECT_EQ(loaded[i], i < 20 ? codes[i] : std::byte{0}) << i;
+  for (const int left : {0, 20, 64, 100}) {
+    std::array<std::byte, 64> held = codes, other = codes;
+    __m512i block[2];
+    // The second register has what is behind the first.
+    std::array<std::byte, 128> both{};
+    std::copy(held.begin(), held.end(), both.begin());
+    std::copy(other.begin(), other.end(), both.begin() + 64);
+    any_blocks::load_n(both.data(), left, block);
+    std::array<std::byte, 128> loaded{};
+    _mm512_storeu_si512(loaded.data(), block[0]);
+    _mm512_storeu_si512(loaded.data() + 64, block[1]);
+    for (std::size_t i = 0; i < loaded.size(); ++i) {
+      EXPECT_EQ(loaded[i], static_cast<int>(i) < left ? both[i] : std::byte{0}) << left << " " << i;
+    }
   }
 }
 
-TEST(code_bytes, spread_gives_each_lane_the_scale_of_its_group) {
+/// Words 0, 1, ... come to lanes with as many neighbours as there are registers.
+template <int Registers>
+void expect_words_by_lanes() {
+  std::array<std::int32_t, 16 * Registers> words{}, sorted{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::int32_t>(i);
+  __m512i block[Registers];
+  any_blocks::load(reinterpret_cast<const std::byte*>(words.data()), block);
+  any_blocks::by_lanes(block);
+  for (int r = 0; r < Registers; ++r) _mm512_storeu_si512(sorted.data() + 16 * r, block[r]);
+  for (int lane = 0; lane < 16; ++lane) {
+    for (int r = 0; r < Registers; ++r) {
+      EXPECT_EQ(sorted[static_cast<std::size_t>(16 * r + lane)], lane * Registers + r)
+          << Registers << " registers, lane " << lane;
+    }
+  }
+}
+TEST(code_blocks, lanes_have_neighbouring_words) {
+  expect_words_by_lanes<1>();
+  expect_words_by_lanes<2>();
+  expect_words_by_lanes<4>();
+}
+
+TEST(code_blocks, spread_gives_each_lane_the_scale_of_its_group) {
   std::array<float, 16> scales{}, lanes{};
   for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i);
   const __m512 all = _mm512_loadu_ps(scales.data());
   for (int shift = 3; shift < 8; ++shift) {
-    const auto columns = bytes::later(bytes::columns_of_lanes(8), 256);
-    _mm512_storeu_ps(lanes.data(), bytes::spread(all, columns, bytes::broadcast(shift)));
+    const auto columns = any_blocks::later(any_blocks::columns_of_lanes(8), 256);
+    _mm512_storeu_ps(lanes.data(), any_blocks::spread(all, columns, any_blocks::broadcast(shift)));
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       EXPECT_EQ(lanes[lane], scales[((256 + 8 * lane) >> shift) % 16]) << shift << ", " << lane;
     }
@@ -88,6 +129,49 @@ TEST(code_bytes, spread_gives_each_lane_the_scale_of_its_group) {
 #endif
 
 #if defined(__AVX512BF16__)
+/// Whole numbers: sums are exact in any order. Few rows and many go different ways to the same
+/// sums.
+template <int Rows>
+void expect_products() {
+  using pairs = prim::code_pairs<isa::avx512_bf16>;
+  const auto codes = some_codes();
+  std::array<bf16, 16> entries{};
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = bf16(static_cast<float>(i) - 8);
+  std::array<bf16, Rows * 256> x{};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = bf16(static_cast<float>(static_cast<int>(i * 37 % 41) - 20));
+  }
+  __m512i block[2];
+  const __m512i first = _mm512_loadu_si512(codes.data());
+  block[0] = first;
+  block[1] = _mm512_xor_si512(first, _mm512_set1_epi8(0x35));
+  std::array<std::byte, 128> held{};
+  _mm512_storeu_si512(held.data(), block[0]);
+  _mm512_storeu_si512(held.data() + 64, block[1]);
+  __m512 sums[Rows];
+  pairs::products(pairs::table_of(entries.data()), block, x.data(), 256, sums);
+  for (std::size_t row = 0; row < Rows; ++row) {
+    std::array<float, 16> lanes{};
+    _mm512_storeu_ps(lanes.data(), sums[row]);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      float sum = 0;
+      for (std::size_t r = 0; r < 2; ++r) {
+        for (std::size_t code = 0; code < 8; ++code) {
+          const std::size_t word = 2 * lane + code / 4, place = code % 4 * 32 + word;
+          const float weight =
+              static_cast<float>(nibble(held.data() + 64 * r, 8 * lane + code) - 8);
+          sum += weight * static_cast<float>(x[row * 256 + 128 * r + place]);
+        }
+      }
+      EXPECT_EQ(lanes[lane], sum) << Rows << " rows: " << row << ", " << lane;
+    }
+  }
+}
+TEST(code_pairs, products_are_those_of_entries) {
+  expect_products<1>();
+  expect_products<4>();
+}
+
 TEST(code_words, look_up_puts_each_code_in_its_place) {
   using lanes = prim::code_words<isa::avx512_bf16>;
   const auto codes = some_codes();

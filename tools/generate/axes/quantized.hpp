@@ -37,6 +37,12 @@ inline std::vector<quantized_axes> quantized_blocks() {
           .passes = {forward},
       },
       {
+          .about = "codes of 4 bits as bf16 with x of bf16: an instruction for 32 products, where "
+                   "processors start one a cycle",
+          .targets = {cpu_avx512_bf16},
+          .passes = {forward},
+      },
+      {
           .about = "codes of 4 bits on tiles: as many rows of x as a tile has cost what one does",
           .targets = {cpu_amx_bf16},
           .passes = {forward},

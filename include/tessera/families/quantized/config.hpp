@@ -30,7 +30,8 @@ constexpr bool is_product(quantized_pass pass) noexcept {
 
 /// One row of the table. Kernels take every mode, element type and size, but for products on GPUs,
 /// of which those of f32 take every one, others what the matrix unit multiplies, and for forward
-/// rows of cpu_avx512_vnni and cpu_amx_bf16, which take codes that they multiply as they are.
+/// rows of cpu_avx512_vnni, cpu_avx512_bf16 and cpu_amx_bf16, which take codes that they multiply
+/// as they are.
 struct quantized_config {
   backend target = backend::cpu_generic;
   quantized_pass pass = quantized_pass::quantize;
@@ -41,6 +42,11 @@ struct quantized_config {
 /// CPU rows that multiply codes of 4 or 8 bits as they are, with rows of x in fixed point.
 constexpr bool multiplies_codes(const quantized_config& config) noexcept {
   return config.target == backend::cpu_avx512_vnni && config.pass == quantized_pass::forward;
+}
+
+/// CPU rows that multiply codes of 4 bits as bf16 with rows of x of bf16 as they are.
+constexpr bool multiplies_pairs(const quantized_config& config) noexcept {
+  return config.target == backend::cpu_avx512_bf16 && config.pass == quantized_pass::forward;
 }
 
 /// CPU rows that multiply codes of 4 bits as bf16, on tiles.
@@ -65,6 +71,21 @@ constexpr bool is_exact(std::int64_t batch, std::int64_t matrices, bool grouped)
 constexpr bool is_decoded(std::int64_t batch, std::int64_t matrices, bool grouped) noexcept {
   return grouped ? batch > 4096 * matrices : batch > 1280;
 }
+
+/// What kernels that take weights through registers ask of them, on Hopper, beside their axis and
+/// types: codes of 4 or 8 bits, groups of whole pieces, positions that are numbers of 32 bits.
+struct register_shape {
+  int bits;
+  std::int64_t group_size;
+  bool has_float_scales;
+  std::int64_t batch, rows, columns;
+
+  constexpr bool is_taken() const noexcept {
+    constexpr std::int64_t most = 1 << 20;
+    return (bits == 4 || bits == 8) && group_size >= (has_float_scales && bits == 4 ? 32 : 16) &&
+           batch <= most && rows <= most && columns <= most;
+  }
+};
 
 /// The config with every default filled in.
 constexpr quantized_config resolved(quantized_config config) noexcept {

@@ -42,10 +42,13 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
 /// Whether rows of cuda_sm90 take weights through registers (kernels/quantized/sm90).
 inline bool goes_through_registers(const quantized_demand& demand) noexcept {
   const bool grouped = demand.matrices != 0;
-  constexpr std::int64_t most = 1 << 20;  // positions are numbers of 32 bits
-  if (demand.axis != weight_axis::col || (demand.bits != 4 && demand.bits != 8) ||
-      demand.group_size < (has_float_scales(demand.mode) && demand.bits == 4 ? 32 : 16) ||
-      std::max({demand.batch, demand.rows, demand.columns}) > most ||
+  const register_shape shape{.bits = demand.bits,
+                             .group_size = demand.group_size,
+                             .has_float_scales = has_float_scales(demand.mode),
+                             .batch = demand.batch,
+                             .rows = demand.rows,
+                             .columns = demand.columns};
+  if (demand.axis != weight_axis::col || !shape.is_taken() ||
       is_exact(demand.batch, demand.matrices, grouped) ||
       is_decoded(demand.batch, demand.matrices, grouped)) {
     return false;
@@ -104,11 +107,19 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
   const std::int64_t matrices = std::max<std::int64_t>(facts.demand.matrices, 1);
   const std::int64_t blocks =
       std::max<std::int64_t>(1, (facts.demand.batch / matrices + 255) / 256);
-  work.vector_operations =
-      facts.weights * (packs ? 40.0 : 10.0) * static_cast<double>(blocks) + facts.terms;
-  if (multiplies_codes(config)) {
-    // Codes become bytes, four a lane; each row of x has three instructions for them.
-    work.vector_operations = 1.2 * facts.weights + 1.3 * facts.terms;
+  work.vector_operations = facts.weights * (packs ? 40.0 : 10.0) * static_cast<double>(blocks);
+  if (config.target == backend::cpu_avx512 && is_product(config.pass)) {
+    work.flops = 2.0 * facts.terms;
+    work.product_share = 0.6;
+  } else {
+    work.vector_operations += facts.terms;
+  }
+  if (multiplies_codes(config) || multiplies_pairs(config)) {
+    // Codes are unpacked for four rows of x at a time; each element of fixed point has three bytes.
+    const auto fours = static_cast<double>((facts.demand.batch / matrices + 3) / 4);
+    work.vector_operations = 0.6 * facts.weights * std::max(fours, 1.0);
+    work.flops = (multiplies_codes(config) ? 6.0 : 2.0) * facts.terms;
+    work.product_share = multiplies_codes(config) ? 0.5 : 0.55;
   }
   if (multiplies_tiles(config)) {
     // Words once for 256 rows of x; 16 columns of it, one to three of a row, whether rows or none.

@@ -45,9 +45,11 @@ struct quantized_family {
     if (!is_cuda(target)) {
       if (!has_byte_products(highest) || demand.pass != quantized_pass::forward) return wanted;
       using fits = fits_of<quantized_config>;
-      const bool few = demand.batch <= 4 * std::max<std::int64_t>(demand.matrices, 1);
+      const bool few = demand.batch <= 8 * std::max<std::int64_t>(demand.matrices, 1);
       if (has_tile_products(highest) && fits::has_tile_codes(demand) && !few) {
         wanted.target = backend::cpu_amx_bf16;
+      } else if (highest == backend::cpu_avx512_bf16 && fits::has_pair_codes(demand)) {
+        wanted.target = backend::cpu_avx512_bf16;
       } else if (fits::has_whole_codes(demand)) {
         wanted.target = backend::cpu_avx512_vnni;
       }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/demand.hpp>
@@ -49,6 +50,11 @@ struct fits_of<quantized_config> {
     return wanted.axis == weight_axis::col &&
            (affine || wanted.mode == weight_mode::mxfp4 || wanted.mode == weight_mode::nvfp4);
   }
+  /// Codes of 4 bits from groups of inputs that meet x of bf16. bf16 has the entries of nf4 as far
+  /// as a product of bf16 keeps them.
+  static constexpr bool has_pair_codes(const asked& wanted) noexcept {
+    return wanted.axis == weight_axis::col && wanted.bits == 4 && wanted.type == dtype::bf16;
+  }
   /// Codes of 4 bits from groups of inputs that have whole words of tiles. bf16 has the entries of
   /// nf4 as far as a product of bf16 keeps them.
   static constexpr bool has_tile_codes(const asked& wanted) noexcept {
@@ -61,16 +67,19 @@ struct fits_of<quantized_config> {
       .holds =
           [](const config& row, const asked& wanted) noexcept {
             if (multiplies_tiles(row)) return has_tile_codes(wanted);
+            if (multiplies_pairs(row)) return has_pair_codes(wanted);
             return !multiplies_codes(row) || has_whole_codes(wanted);
           },
       .obstacle =
           [](const config& row, const asked& wanted) {
-            const bool tiles = multiplies_tiles(row);
+            const std::string_view taken =
+                multiplies_tiles(row)   ? "4 bits in groups of at least 32, axis col, nf4 by bf16"
+                : multiplies_pairs(row) ? "4 bits, axis col, by bf16"
+                                        : "mxfp4, nvfp4 and affine ones of 4 or 8 bits, axis col";
             return sentence({"codes are ", name_in(weight_mode_names, wanted.mode), " of ",
                              wanted.bits, " bits in groups of ", wanted.group_size, ", axis ",
-                             name_in(weight_axis_names, wanted.axis), ", the row multiplies ",
-                             tiles ? "4 bits in groups of at least 32, axis col, nf4 by bf16"
-                                   : "mxfp4, nvfp4 and affine ones of 4 or 8 bits, axis col"});
+                             name_in(weight_axis_names, wanted.axis), ", x is ",
+                             name_of(wanted.type), ", the row multiplies ", taken});
           }};
   static constexpr std::array rules{
       same_value<&quantized_config::pass, &quantized_demand::pass>("pass"),

@@ -15,7 +15,7 @@ enum class quantized_rule : std::uint8_t {
   sm90_rows_multiply_16_bits,
   cuda_products_have_a_type,
   other_rows_take_any_type,
-  bf16_instructions_add_nothing,
+  bf16_rows_multiply_forward,
   tiles_multiply_forward,
 };
 
@@ -30,8 +30,8 @@ constexpr std::string_view sentence_of(quantized_rule rule) noexcept {
       return "type of a CUDA row of products is f32, f16 or bf16";
     case quantized_rule::other_rows_take_any_type:
       return "type of a row that is no product on a GPU is none";
-    case quantized_rule::bf16_instructions_add_nothing:
-      return "table rows are not of cpu_avx512_bf16: codes become f32";
+    case quantized_rule::bf16_rows_multiply_forward:
+      return "a table row of cpu_avx512_bf16 is a product, forward: elsewhere codes become f32";
     case quantized_rule::tiles_multiply_forward:
       return "a row of cpu_amx_bf16 is a product, forward";
   }
@@ -56,8 +56,8 @@ constexpr quantized_rule broken_rule(quantized_config config) noexcept {
 constexpr quantized_rule broken_table_rule(quantized_config config) noexcept {
   const quantized_rule broken = broken_rule(config);
   if (broken != quantized_rule::none) return broken;
-  return config.target == backend::cpu_avx512_bf16 ? quantized_rule::bf16_instructions_add_nothing
-                                                   : quantized_rule::none;
+  const bool adds_nothing = config.target == backend::cpu_avx512_bf16 && !multiplies_pairs(config);
+  return adds_nothing ? quantized_rule::bf16_rows_multiply_forward : quantized_rule::none;
 }
 
 }  // namespace tessera

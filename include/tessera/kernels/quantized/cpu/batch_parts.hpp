@@ -94,6 +94,16 @@ class batch_parts {
   std::int64_t count_ = 0;
 };
 
+/// A batch as a product packs it, something about each row beside its elements, and memory of
+/// threads.
+template <class Row, class Element>
+struct packed_batch {
+  Row* rows;
+  Element* elements;
+  float* sums;  ///< of the columns of groups
+  float* scratch;
+};
+
 /// A row of a result that no matrix makes.
 template <class Isa>
 void store_zeros(const strided_matrix& out, std::int64_t row, std::int64_t columns) {

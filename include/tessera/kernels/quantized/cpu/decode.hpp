@@ -149,6 +149,15 @@ class weight_reader {
     }
   }
 
+  /// The scales of all groups of a row, and anything up to a whole block.
+  void read_all_scales(std::int64_t row, float* to) const {
+    const auto groups = static_cast<int>(from_.groups);
+    if (has_float_scales(from_.mode)) return read_scales(row, 0, groups, to);
+    for (int first = 0; first < groups; first += most_groups) {
+      read_scales(row, first, std::min(most_groups, groups - first), to + first);
+    }
+  }
+
   /// The scales of groups [first, first + count) of a row, and anything up to a whole block.
   void read_scales(std::int64_t row, std::int64_t first, int count, float* to) const {
     const std::int64_t at = row * from_.scales.row + first;

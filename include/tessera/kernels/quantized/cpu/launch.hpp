@@ -9,9 +9,11 @@
 #include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/cpu_row.hpp>
 #include <tessera/kernels/quantized/cpu/backward.hpp>
-#include <tessera/kernels/quantized/cpu/byte_product.hpp>
+#include <tessera/kernels/quantized/cpu/code_product.hpp>
 #include <tessera/kernels/quantized/cpu/dequantize.hpp>
+#include <tessera/kernels/quantized/cpu/fixed_rows.hpp>
 #include <tessera/kernels/quantized/cpu/forward.hpp>
+#include <tessera/kernels/quantized/cpu/pair_rows.hpp>
 #include <tessera/kernels/quantized/cpu/quantize.hpp>
 #include <tessera/kernels/quantized/cpu/tile_product.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
@@ -34,7 +36,11 @@ struct launcher {
       using isa_type = typename isa::of<Kernel::config.target>::type;
       return tile_product<prim::tiles, isa_type>(args, args.x, args.out);
     } else if constexpr (multiplies_codes(Kernel::config)) {
-      return byte_product<typename isa::of<Kernel::config.target>::type>(args, args.x, args.out);
+      using isa_type = typename isa::of<Kernel::config.target>::type;
+      return code_product<isa_type, fixed_rows<isa_type>>(args, args.x, args.out);
+    } else if constexpr (multiplies_pairs(Kernel::config)) {
+      using isa_type = typename isa::of<Kernel::config.target>::type;
+      return code_product<isa_type, pair_rows<isa_type>>(args, args.x, args.out);
     } else if constexpr (Kernel::config.pass == quantized_pass::forward) {
       return forward<Kernel>(args);
     } else {

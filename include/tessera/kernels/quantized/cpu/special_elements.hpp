@@ -40,4 +40,20 @@ template <class Isa, class IsSpecial>
   }
 }
 
+/// Makes sums right that a product has left elements out of, or that overflowed on their way: those
+/// of row `m` of a with the weights of rows from `row` on, of a register of which `rows` count.
+template <class Isa, class IsSpecial>
+TESSERA_INLINE void settle(const packed_weights& weights, std::int64_t row, int rows,
+                           const strided_matrix& a, std::int64_t m, bool has_specials,
+                           const IsSpecial& is_special, float* sums) {
+  using vec = prim::simd<Isa>;
+  // 0 times each is 0, or NaN.
+  if (is_not_finite(vec::sum(vec::mul(vec::load(sums), vec::zero())))) {
+    std::fill(sums, sums + rows, 0.0f);
+    add_specials<Isa>(weights, row, rows, a, m, is_any, sums);
+  } else if (has_specials) {
+    add_specials<Isa>(weights, row, rows, a, m, is_special, sums);
+  }
+}
+
 }  // namespace tessera::kernels::quantized::cpu

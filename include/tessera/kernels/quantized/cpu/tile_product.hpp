@@ -15,8 +15,8 @@
 #include <utility>
 
 #include <tessera/families/quantized/kernel_args.hpp>
-#include <tessera/kernels/quantized/common/values.hpp>
 #include <tessera/kernels/quantized/cpu/batch_parts.hpp>
+#include <tessera/kernels/quantized/cpu/bf16_codes.hpp>
 #include <tessera/kernels/quantized/cpu/decode.hpp>
 #include <tessera/kernels/quantized/cpu/special_elements.hpp>
 #include <tessera/kernels/quantized/cpu/traits.hpp>
@@ -100,13 +100,8 @@ class tile_product {
     std::int64_t begin, end;
     const batch_part& part;
   };
-  /// The batch in words, tile by tile of each part, and memory of threads.
-  struct operands {
-    bool* has_specials;  ///< of each row
-    float* words;
-    float* sums;
-    float* scratch;
-  };
+  /// Words and sums tile by tile of each part; whether a row has special elements.
+  using operands = packed_batch<bool, float>;
   /// A thread's.
   struct memory_of_thread {
     float* words;                ///< decoded weights
@@ -146,9 +141,9 @@ class tile_product {
   }
   operands operands_in(std::byte* memory) const {
     operands batch{};
-    batch.has_specials = reinterpret_cast<bool*>(memory);
-    batch.words = reinterpret_cast<float*>(memory + bytes_of_flags());
-    batch.sums = batch.words + layout_.words(most_tiles());
+    batch.rows = reinterpret_cast<bool*>(memory);
+    batch.elements = reinterpret_cast<float*>(memory + bytes_of_flags());
+    batch.sums = batch.elements + layout_.words(most_tiles());
     batch.scratch = batch.sums + most_tiles() * layout_.sums();
     return batch;
   }
@@ -169,7 +164,7 @@ class tile_product {
     const std::int64_t items = layout_.words(tiles) / together;
     prim::parallel_items<Isa>(items, threads, [&](std::int64_t item, int) {
       const std::int64_t tile = item % tiles, column = item / tiles * most_decoded;
-      std::fill_n(batch.words + layout_.word(tile, most_tiles(), column), together, 0.0f);
+      std::fill_n(batch.elements + layout_.word(tile, most_tiles(), column), together, 0.0f);
       if (column > 0) return;
       std::fill_n(batch.sums + tile * layout_.sums(), layout_.sums(), 0.0f);
     });
@@ -180,22 +175,10 @@ class tile_product {
       const std::int64_t number = first_tile(parts, part) + row / layout_.rows_of_tile();
       float* const x = batch.scratch + thread * floats_of_thread();
       prim::load_row<Isa>(a_, m * a_.row, layout_.columns, x);
-      batch.has_specials[m] = !pack_word_row(
-          layout_, number, most_tiles(), row % layout_.rows_of_tile(), x,
-          reinterpret_cast<std::uint32_t*>(batch.words), batch.sums + number * layout_.sums());
+      batch.rows[m] = !pack_word_row(layout_, number, most_tiles(), row % layout_.rows_of_tile(), x,
+                                     reinterpret_cast<std::uint32_t*>(batch.elements),
+                                     batch.sums + number * layout_.sums());
     });
-  }
-
-  /// What codes stand for before their scale, as bf16: affine ones 8 less.
-  static constexpr float middle = 8;
-  std::array<bf16, 16> entries() const {
-    std::array<bf16, 16> all;
-    for (std::size_t code = 0; code < all.size(); ++code) {
-      all[code] = bf16(weights_.mode == weight_mode::affine ? static_cast<float>(code) - middle
-                       : weights_.mode == weight_mode::nf4  ? nf4_values[code]
-                                                            : e2m1_values[code]);
-    }
-    return all;
   }
 
   /// The numbers of a piece of a row's groups; in the place of zeros what sums of a are multiplied
@@ -205,12 +188,10 @@ class tile_product {
     reader.read_numbers(row, first, count, to);
     if (weights_.mode != weight_mode::affine) return;
     const bool biased = is_biased(weights_);
-    const reg at_middle = vec::broadcast(middle);
     const auto groups = count / static_cast<int>(weights_.group_size);
     for (int i = 0; i < groups; i += vec::width) {
       const reg scales = vec::load(to.scales + i), zeros = vec::load(to.zeros + i);
-      vec::store(to.zeros + i, biased ? vec::fma(scales, at_middle, zeros)
-                                      : vec::mul(scales, vec::sub(at_middle, zeros)));
+      vec::store(to.zeros + i, offsets_of_middle<vec>(scales, zeros, biased));
     }
   }
 
@@ -252,7 +233,7 @@ class tile_product {
         for (std::int64_t number = 0; number < tiles; ++number) {
           const std::int64_t of_batch = first_tile + number;
           add_products(
-              batch.words + layout_.word(of_batch, most_tiles(), first),
+              batch.elements + layout_.word(of_batch, most_tiles(), first),
               batch.sums + of_batch * layout_.sums() + first / layout_.span * prim::tile_width,
               count, numbers, skipped, memory, queue,
               memory.sums + (own * tiles + number) * floats_of_sums);
@@ -275,7 +256,7 @@ class tile_product {
   /// A part of the rows as words.
   TESSERA_INLINE void decode(const packed_weights& weights, std::int64_t tile, std::int64_t first,
                              int count, float* words) const {
-    const std::array<bf16, 16> of_codes = entries();
+    const std::array<bf16, 16> of_codes = bf16_entries(weights_.mode);
     const auto table = lanes::table_of(of_codes.data());
     const std::int64_t row_bytes = weights.codes.row * 4;
     for (int r = 0; r < rows_of_tile; ++r) {
@@ -371,9 +352,7 @@ class tile_product {
       float own[rows_of_tile];
       vec::store(own, sum);
       const std::int64_t m = of_batch.first + first + i;
-      if (batch.has_specials[m]) {
-        add_specials<Isa>(weights, row, row_count, a_, m, is_huge, own);
-      }
+      settle<Isa>(weights, row, row_count, a_, m, batch.rows[m], is_huge, own);
       prim::store_row<Isa>(out_, m * out_.row + row, row_count, own);
     }
   }

@@ -155,16 +155,18 @@ class streamed_launch {
   /// Whether kernels take what is asked, wherever operands lie.
   static bool takes(const quantized_kernel_args& call) {
     const packed_weights& weights = call.weights;
-    constexpr std::int64_t most = 1 << 20;  // positions are numbers of 32 bits
-    if (call.transposed || call.batch <= 0 || call.matrices <= 0 || call.batch > most ||
-        weights.rows <= 0 || weights.rows > most || weights.columns() <= 0 ||
-        weights.columns() > most || (weights.bits != 4 && weights.bits != 8) ||
-        call.x.type != Type) {
+    const bool floats = has_float_scales(weights.mode);
+    const register_shape shape{.bits = weights.bits,
+                               .group_size = weights.group_size,
+                               .has_float_scales = floats,
+                               .batch = call.batch,
+                               .rows = weights.rows,
+                               .columns = weights.columns()};
+    if (call.transposed || call.batch <= 0 || call.matrices <= 0 || weights.rows <= 0 ||
+        weights.columns() <= 0 || call.x.type != Type) {
       return false;
     }
-    const bool bytes = !has_float_scales(weights.mode);
-    return weights.group_size >= (bytes || weights.bits == 8 ? 16 : 32) &&
-           (bytes || weights.scales.type == Type) &&
+    return shape.is_taken() && (!floats || weights.scales.type == Type) &&
            (weights.mode != weight_mode::affine || weights.zeros.type == Type) &&
            number_of(weights) < all_kernels().size();
   }

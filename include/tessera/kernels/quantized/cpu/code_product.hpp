@@ -1,0 +1,313 @@
+// out[m, r] = sum over columns c of a[m, c] w[r, c] for codes that are multiplied as they are, with
+// rows of a in an order and form that suits them (fixed_rows.hpp, pair_rows.hpp): a lane adds up
+// some neighbouring columns, then scales and zeros come to these sums.
+//
+//   for each 16 rows of weights, a few rows of a, row of weights {
+//     for each block of codes { products of each row of a; sums += scale products }
+//     sums += scale zero times sums of groups of a
+//   }
+//
+// Elements of a that are not finite, or too large, are multiplied by decoded weights, one by one;
+// so are all where sums overflow before the scale of their row makes them small.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/quantized/cpu/batch_parts.hpp>
+#include <tessera/kernels/quantized/cpu/code_rows.hpp>
+#include <tessera/kernels/quantized/cpu/decode.hpp>
+#include <tessera/kernels/quantized/cpu/special_elements.hpp>
+#include <tessera/kernels/quantized/cpu/traits.hpp>
+#include <tessera/prim/cpu/code_blocks.hpp>
+#include <tessera/prim/cpu/gemm/microkernel.hpp>
+#include <tessera/prim/cpu/parallel.hpp>
+#include <tessera/prim/cpu/rows.hpp>
+
+namespace tessera::kernels::quantized::cpu {
+
+template <class Isa, class Operand>
+class code_product {
+ public:
+  /// `out` has the batch rows of `a`.
+  code_product(const quantized_kernel_args& args, const strided_matrix& a,
+               const strided_matrix& out)
+      : args_(args),
+        weights_(args.weights),
+        a_(a),
+        out_(out),
+        operand_(weights_),
+        layout_(operand_.layout()),
+        x_stride_(layout_.bytes()),
+        sums_stride_(layout_.sums()),
+        numbers_stride_((layout_.groups + prim::code_block - 1) / prim::code_block *
+                        prim::code_block) {}
+
+  std::size_t workspace_bytes(int threads) const {
+    const std::int64_t of_row = sums_stride_ * static_cast<std::int64_t>(sizeof(float)) + x_stride_;
+    return batch_parts<Isa>::bytes(args_) + bytes_of_scales() +
+           static_cast<std::size_t>(args_.batch * of_row) +
+           static_cast<std::size_t>(threads * floats_of_thread()) * sizeof(float);
+  }
+
+  void run(std::byte* memory, int threads) const {
+    const batch_parts<Isa> parts(args_, memory);
+    const packed_rows rows = rows_in(memory + batch_parts<Isa>::bytes(args_));
+    prim::parallel_items<Isa>(args_.batch, threads, [&](std::int64_t m, int thread) {
+      if (!parts.holds(m)) return store_zeros<Isa>(out_, m, weights_.rows);
+      float* const x = rows.scratch + thread * floats_of_thread();
+      load(m, x);
+      rows.rows[m] = operand_.pack(x, rows.elements + m * x_stride_, rows.sums + m * sums_stride_);
+    });
+    const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
+    prim::parallel_items<Isa>(parts.items(tiles), threads, [&](std::int64_t item, int thread) {
+      parts.run_item(item, tiles, [&](std::int64_t number, const batch_part& part) {
+        const std::int64_t row = number * rows_of_tile;
+        const auto count =
+            static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
+        multiply(weights_.at(part.matrix), {row, count, part.first, part.rows}, rows,
+                 rows.scratch + thread * floats_of_thread());
+      });
+    });
+  }
+
+ private:
+  using vec = prim::simd<Isa>;
+  using reg = typename vec::reg;
+  using blocks = prim::code_blocks<Isa>;
+  using reader_type = weight_reader<Isa>;
+  static constexpr int rows_of_tile = vec::width;
+  static constexpr int most_together = Operand::most_rows;
+  static constexpr int bytes_ahead = 4096;  ///< from codes that are read to those asked for
+  static constexpr int rows_ahead = 4;      ///< from numbers likewise
+  /// Of rows of the batch, that stay in the first-level cache beside sums and codes.
+  static constexpr std::int64_t bytes_in_cache = 12 << 10;
+
+  struct tile {
+    std::int64_t row;
+    int rows;
+    std::int64_t batch_row;
+    int batch;
+  };
+  using packed_rows = packed_batch<code_row_scale, std::byte>;
+  /// A thread's.
+  struct memory_of_thread {
+    float* lanes;    ///< sums of a row of weights and a few of the batch
+    float* totals;   ///< of a part
+    float* scales;   ///< of all groups of each row of weights
+    float* offsets;  ///< what sums of groups of a are multiplied by
+  };
+
+  std::size_t bytes_of_scales() const {
+    return (static_cast<std::size_t>(args_.batch) * sizeof(code_row_scale) + 63) / 64 * 64;
+  }
+  std::int64_t floats_of_row() const { return layout_.blocks() * layout_.block(); }
+  static constexpr std::int64_t floats_of_lanes = rows_of_tile * most_together * vec::width;
+  static constexpr std::int64_t floats_of_totals = rows_of_tile * batch_of_item;
+  std::int64_t floats_of_thread() const {
+    return std::max(floats_of_row(),
+                    floats_of_lanes + floats_of_totals + 2 * rows_of_tile * numbers_stride_);
+  }
+  memory_of_thread memory_in(float* scratch) const {
+    memory_of_thread memory{};
+    memory.lanes = scratch;
+    memory.totals = memory.lanes + floats_of_lanes;
+    memory.scales = memory.totals + floats_of_totals;
+    memory.offsets = memory.scales + rows_of_tile * numbers_stride_;
+    return memory;
+  }
+  packed_rows rows_in(std::byte* memory) const {
+    packed_rows rows{};
+    rows.rows = reinterpret_cast<code_row_scale*>(memory);
+    rows.sums = reinterpret_cast<float*>(memory + bytes_of_scales());
+    rows.elements = reinterpret_cast<std::byte*>(rows.sums + args_.batch * sums_stride_);
+    rows.scratch = reinterpret_cast<float*>(rows.elements + args_.batch * x_stride_);
+    return rows;
+  }
+
+  /// A row of the batch as floats, zeros up to a whole block.
+  void load(std::int64_t m, float* to) const {
+    prim::load_row<Isa>(a_, m * a_.row, weights_.columns(), to);
+    std::fill(to + weights_.columns(), to + floats_of_row(), 0.0f);
+  }
+
+  void multiply(const packed_weights& weights, const tile& at, const packed_rows& x,
+                float* scratch) const {
+    const memory_of_thread memory = memory_in(scratch);
+    operand_.with_form([&](const auto& form) {
+      prim::for_each_row_tile<most_together>(at.batch, [&]<int Rows>(int m) {
+        add_rows<Rows>(form, weights, at, m, x, memory);
+        finish<Rows>(x.rows + at.batch_row + m, memory.lanes, memory.totals + m * rows_of_tile);
+      });
+    });
+    const float* const sums = memory.totals;
+    for (int m = 0; m < at.batch; ++m) {
+      const std::int64_t of_batch = at.batch_row + m;
+      float own[rows_of_tile];
+      vec::store(own, vec::load(sums + m * rows_of_tile));
+      settle<Isa>(weights, at.row, at.rows, a_, of_batch, x.rows[of_batch].has_specials,
+                  Operand::is_special, own);
+      prim::store_row<Isa>(out_, of_batch * out_.row + at.row, at.rows, own);
+    }
+  }
+
+  TESSERA_INLINE void ask_for(const strided_matrix& numbers, std::int64_t row) const {
+    if (numbers.data == nullptr) return;
+    const auto size = static_cast<std::int64_t>(size_of(numbers.type));
+    const auto* const bytes =
+        static_cast<const std::byte*>(numbers.data) + row * numbers.row * size;
+    for (std::int64_t at = 0; at < layout_.groups * size; at += 64) TESSERA_PREFETCH(bytes + at);
+  }
+
+  /// Scales of a row's groups and what sums of groups of a are multiplied by, zeros behind them.
+  template <class Form>
+  void read_numbers(const Form& form, const packed_weights& weights, std::int64_t row, int number,
+                    const memory_of_thread& memory) const {
+    const reader_type reader(weights);
+    const auto groups = static_cast<int>(weights.groups);
+    float* const scales = memory.scales + number * numbers_stride_;
+    float* const offsets = memory.offsets + number * numbers_stride_;
+    ask_for(weights.scales, row + rows_ahead);
+    ask_for(weights.zeros, row + rows_ahead);
+    reader.read_all_scales(row, scales);
+    const auto whole = static_cast<int>(sums_stride_);
+    std::fill(scales + groups, scales + whole, 0.0f);
+    if constexpr (Form::has_offsets) {
+      if (weights.zeros.data == nullptr) {
+        std::fill(offsets, offsets + whole, 0.0f);
+      } else {
+        prim::load_row<Isa>(weights.zeros, row * weights.zeros.row, groups, offsets);
+        std::fill(offsets + groups, offsets + whole, 0.0f);
+      }
+      for (int i = 0; i < whole; i += vec::width) {
+        vec::store(offsets + i, form.offsets(vec::load(scales + i), vec::load(offsets + i)));
+      }
+    }
+  }
+
+  /// The lanes of all columns of a tile's rows of weights and `Rows` rows of the batch, a part of
+  /// the columns at a time: what of the batch meets them stays in the cache.
+  template <int Rows, class Form>
+  void add_rows(const Form& form, const packed_weights& weights, const tile& at, int m,
+                const packed_rows& x, const memory_of_thread& memory) const {
+    const std::int64_t of_batch = at.batch_row + m;
+    constexpr std::int64_t block = Form::together * blocks::width * 8 / Form::code_bits;
+    constexpr std::int64_t cached = bytes_in_cache / Operand::element_bytes / Rows / block * block;
+    constexpr std::int64_t piece = std::max(block, cached);
+    const std::int64_t columns = weights_.columns();
+    const float* const sums = x.sums + of_batch * sums_stride_;
+    const int held = columns > 0 ? at.rows : 0;
+    std::fill(memory.lanes + held * Rows * vec::width,
+              memory.lanes + rows_of_tile * Rows * vec::width, 0.0f);
+    for (std::int64_t first = 0; first < columns; first += piece) {
+      for (int r = 0; r < at.rows; ++r) {
+        float* const lanes = memory.lanes + r * Rows * vec::width;
+        if (first == 0) {
+          if (m == 0) read_numbers(form, weights, at.row + r, r, memory);
+          start<Rows, Form>(memory.offsets + r * numbers_stride_, sums, lanes);
+        }
+        add_row<Rows>(form, codes_of(weights, at.row + r), memory.scales + r * numbers_stride_,
+                      first, std::min(first + piece, columns), x.elements + of_batch * x_stride_,
+                      lanes);
+      }
+    }
+  }
+
+  TESSERA_INLINE const std::byte* codes_of(const packed_weights& weights, std::int64_t row) const {
+    return reinterpret_cast<const std::byte*>(
+        static_cast<const std::uint32_t*>(weights.codes.data) + row * weights.codes.row);
+  }
+
+  template <int Rows, class Form>
+  TESSERA_INLINE void start(const float* offsets, const float* x_sums, float* lanes) const {
+    reg sums[Rows];
+    TESSERA_UNROLL
+    for (int i = 0; i < Rows; ++i) sums[i] = vec::zero();
+    if constexpr (Form::has_offsets) {
+      for (std::int64_t of = 0; of < sums_stride_; of += vec::width) {
+        const reg offset = vec::load(offsets + of);
+        TESSERA_UNROLL
+        for (int i = 0; i < Rows; ++i) {
+          sums[i] = vec::fma(offset, vec::load(x_sums + i * sums_stride_ + of), sums[i]);
+        }
+      }
+    }
+    TESSERA_UNROLL
+    for (int i = 0; i < Rows; ++i) vec::store(lanes + i * vec::width, sums[i]);
+  }
+
+  /// Adds columns [first, end) of a row of weights to the sums of `Rows` rows of the batch, lane by
+  /// lane: a lane adds the same terms in the same order, whatever goes on beside it.
+  template <int Rows, class Form>
+  TESSERA_INLINE void add_row(const Form& form, const std::byte* codes, const float* scales,
+                              std::int64_t first, std::int64_t end, const std::byte* x,
+                              float* lanes) const {
+    constexpr int together = Form::together, bytes_of_block = together * blocks::width;
+    constexpr int block = bytes_of_block * 8 / Form::code_bits;
+    const int log_group = std::countr_zero(static_cast<unsigned>(weights_.group_size));
+    const auto shift = blocks::broadcast(log_group);
+    reg sums[Rows];
+    TESSERA_UNROLL
+    for (int i = 0; i < Rows; ++i) sums[i] = vec::load(lanes + i * vec::width);
+    auto columns =
+        blocks::later(blocks::columns_of_lanes(block / blocks::lanes), static_cast<int>(first));
+    codes += first * Form::code_bits / 8;
+    x += first * Operand::element_bytes;
+    // The next block is put in order beside the products of one: a core looks no further ahead.
+    typename blocks::reg next[together];
+    const auto load = [&](std::int64_t left) {
+      if (left >= block) {
+        blocks::load(codes, next);
+      } else {
+        blocks::load_n(codes, static_cast<int>(left * Form::code_bits / 8), next);
+      }
+      blocks::by_lanes(next);
+    };
+    load(end - first);
+    for (std::int64_t column = first; column < end; column += block) {
+      typename blocks::reg packed[together];
+      TESSERA_UNROLL
+      for (int i = 0; i < together; ++i) packed[i] = next[i];
+      codes += bytes_of_block;
+      load(std::max<std::int64_t>(end - column - block, 0));
+      TESSERA_UNROLL
+      for (int i = 0; i < together; ++i) TESSERA_PREFETCH(codes + bytes_ahead + i * blocks::width);
+      const std::int64_t window = (column >> log_group) / vec::width * vec::width;
+      const reg scale = blocks::spread(vec::load(scales + window), columns, shift);
+      reg products[Rows];
+      form.multiply(packed, x, x_stride_, products);
+      TESSERA_UNROLL
+      for (int i = 0; i < Rows; ++i) sums[i] = vec::fma(products[i], scale, sums[i]);
+      columns = blocks::later(columns, block);
+      x += block * Operand::element_bytes;
+    }
+    TESSERA_UNROLL
+    for (int i = 0; i < Rows; ++i) vec::store(lanes + i * vec::width, sums[i]);
+  }
+
+  /// Sums of lanes, times the scales of rows of the batch.
+  template <int Rows>
+  TESSERA_INLINE void finish(const code_row_scale* scales, const float* lanes,
+                             float* totals) const {
+    for (int i = 0; i < Rows; ++i) {
+      reg sums[vec::width];
+      for (int r = 0; r < vec::width; ++r) sums[r] = vec::load(lanes + (r * Rows + i) * vec::width);
+      const reg total = vec::mul(vec::sums(sums), vec::broadcast(scales[i].first));
+      vec::store(totals + i * rows_of_tile, vec::mul(total, vec::broadcast(scales[i].second)));
+    }
+  }
+
+  const quantized_kernel_args& args_;
+  const packed_weights& weights_;  ///< sizes and forms of all matrices are the same
+  const strided_matrix& a_;
+  const strided_matrix& out_;
+  Operand operand_;
+  code_row_layout layout_;
+  std::int64_t x_stride_, sums_stride_;  ///< of rows of the batch, and of their sums
+  std::int64_t numbers_stride_;          ///< of rows of weights: scales are read in blocks
+};
+
+}  // namespace tessera::kernels::quantized::cpu

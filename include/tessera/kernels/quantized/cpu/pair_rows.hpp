@@ -1,0 +1,118 @@
+// Rows of a batch of bf16 as they are, in the order in which codes of 4 bits meet them as bf16.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/quantized/cpu/bf16_codes.hpp>
+#include <tessera/kernels/quantized/cpu/code_rows.hpp>
+#include <tessera/kernels/quantized/cpu/decode.hpp>
+#include <tessera/kernels/quantized/cpu/special_elements.hpp>
+#include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cpu/code_pairs.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::kernels::quantized::cpu {
+
+/// Products of a block of codes with rows of bf16, and what sums of groups of these are multiplied
+/// by.
+template <class Isa, int Together, bool IsAffine>
+class pair_form {
+  using vec = prim::simd<Isa>;
+  using reg = typename vec::reg;
+  using pairs = prim::code_pairs<Isa>;
+
+ public:
+  static constexpr int together = Together;
+  static constexpr int code_bits = 4;
+
+  pair_form(const std::array<bf16, 16>& entries, bool biased)
+      : table_(pairs::table_of(entries.data())), biased_(biased) {}
+
+  template <int Rows>
+  TESSERA_INLINE void multiply(const typename pairs::reg (&codes)[Together], const std::byte* x,
+                               std::int64_t stride, reg (&products)[Rows]) const {
+    pairs::products(table_, codes, reinterpret_cast<const bf16*>(x),
+                    stride / static_cast<std::int64_t>(sizeof(bf16)), products);
+  }
+
+  static constexpr bool has_offsets = IsAffine;
+  TESSERA_INLINE reg offsets(reg scales, reg zeros) const {
+    return offsets_of_middle<vec>(scales, zeros, biased_);
+  }
+
+ private:
+  typename pairs::reg table_;
+  bool biased_;
+};
+
+template <class Isa>
+class pair_rows {
+ public:
+  static constexpr int most_rows = 4;  ///< that meet codes together
+  static constexpr int element_bytes = sizeof(bf16);
+  static constexpr auto is_special = is_huge;
+
+  explicit pair_rows(const packed_weights& weights)
+      : biased_(is_biased(weights)),
+        affine_(weights.mode == weight_mode::affine),
+        entries_(bf16_entries(weights.mode)),
+        layout_{.columns = weights.columns(),
+                .groups = weights.groups,
+                .group_size = weights.group_size,
+                .code_bits = weights.bits,
+                .together = registers_together(weights.group_size, 4),
+                .element_bytes = element_bytes} {}
+
+  const code_row_layout& layout() const { return layout_; }
+
+  template <class Body>
+  void with_form(const Body& body) const {
+    if (affine_) return with_size<true>(body);
+    with_size<false>(body);
+  }
+
+  /// The floats of a row of bf16, with zeros up to a whole block, and the sums of its groups.
+  code_row_scale pack(const float* x, std::byte* to, float* sums) const {
+    auto* place = reinterpret_cast<bf16*>(to);
+    const int block = layout_.block();
+    bool has_specials = false;
+    std::fill(sums, sums + layout_.sums(), 0.0f);
+    for (std::int64_t at = 0; at < layout_.columns; at += block) {
+      for (int r = 0; r < layout_.together; ++r) {
+        for (int j = 0; j < codes_of_word; ++j) {
+          for (int i = 0; i < 2 * code_row_layout::lanes; ++i, ++place) {
+            const int code = i % 2 * codes_of_word + j;
+            const float own = x[at + layout_.column(r, i / 2, code)];
+            *place = is_special(own) ? bf16() : bf16(own);
+          }
+        }
+      }
+    }
+    for (std::int64_t at = 0; at < layout_.columns; ++at) {
+      const bool special = is_special(x[at]);
+      has_specials = has_specials || special;
+      sums[at / layout_.group_size] += special ? 0.0f : x[at];
+    }
+    return {1, 1, has_specials};
+  }
+
+ private:
+  static constexpr int codes_of_word = prim::code_pairs<Isa>::codes_of_word;
+
+  template <bool IsAffine, class Body>
+  void with_size(const Body& body) const {
+    if (layout_.together == 4) return body(pair_form<Isa, 4, IsAffine>(entries_, biased_));
+    if (layout_.together == 2) return body(pair_form<Isa, 2, IsAffine>(entries_, biased_));
+    body(pair_form<Isa, 1, IsAffine>(entries_, biased_));
+  }
+
+  bool biased_, affine_;
+  std::array<bf16, 16> entries_;
+  code_row_layout layout_;
+};
+
+}  // namespace tessera::kernels::quantized::cpu

@@ -1,0 +1,93 @@
+// Blocks of one, two or four registers of codes, each word of 32 bits as many side by side: a lane
+// of a block has the codes of neighbouring words, so that its products have one sum and one scale.
+//
+// | function | meaning |
+// |---|---|
+// | load(codes, block), load_n(codes, bytes, block) | a block of codes, zeros behind them |
+// | by_lanes(block) | words n l .. n l + n - 1 of n registers come to lane l, one to each register
+// | | columns_of_lanes(n), later(columns, by) | the first column of each lane of n columns | |
+// spread(scales, columns, shift) | the scale of each lane |
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tessera/prim/common/host_device.hpp>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace tessera::prim {
+
+template <class Isa>
+struct code_blocks;
+
+#if defined(__AVX512F__)
+/// The ISA in the type keeps translation units with different flags apart.
+template <class Isa>
+struct code_blocks {
+  using reg = __m512i;
+  static constexpr int width = 64;  ///< bytes of a register
+  static constexpr int lanes = 16;  ///< sums of a register
+
+  template <int Registers>
+  static TESSERA_INLINE void load(const std::byte* codes, reg (&block)[Registers]) {
+    TESSERA_UNROLL
+    for (int i = 0; i < Registers; ++i) block[i] = _mm512_loadu_si512(codes + i * width);
+  }
+  template <int Registers>
+  static TESSERA_INLINE void load_n(const std::byte* codes, int bytes, reg (&block)[Registers]) {
+    TESSERA_UNROLL
+    for (int i = 0; i < Registers; ++i) {
+      const int left = bytes - i * width;
+      const std::uint64_t held = left >= width ? ~std::uint64_t{0}
+                                 : left > 0    ? (std::uint64_t{1} << left) - 1
+                                               : 0;
+      block[i] = _mm512_maskz_loadu_epi8(held, codes + i * width);
+    }
+  }
+
+  static TESSERA_INLINE void by_lanes(reg (&/*block*/)[1]) {}
+  static TESSERA_INLINE void by_lanes(reg (&block)[2]) {
+    const reg even = every_second(0), odd = every_second(1);
+    const reg first = _mm512_permutex2var_epi32(block[0], even, block[1]);
+    block[1] = _mm512_permutex2var_epi32(block[0], odd, block[1]);
+    block[0] = first;
+  }
+  static TESSERA_INLINE void by_lanes(reg (&block)[4]) {
+    // Of two registers the words of the first two results, and those of the others.
+    const reg first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const reg second = _mm512_add_epi32(first, _mm512_set1_epi32(2));
+    const reg a = _mm512_permutex2var_epi32(block[0], first, block[1]);
+    const reg b = _mm512_permutex2var_epi32(block[0], second, block[1]);
+    const reg c = _mm512_permutex2var_epi32(block[2], first, block[3]);
+    const reg d = _mm512_permutex2var_epi32(block[2], second, block[3]);
+    block[0] = _mm512_shuffle_i64x2(a, c, 0x44);
+    block[1] = _mm512_shuffle_i64x2(a, c, 0xee);
+    block[2] = _mm512_shuffle_i64x2(b, d, 0x44);
+    block[3] = _mm512_shuffle_i64x2(b, d, 0xee);
+  }
+
+  static TESSERA_INLINE reg columns_of_lanes(int columns) {
+    const reg lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_mullo_epi32(lane, broadcast(columns));
+  }
+  static TESSERA_INLINE reg later(reg columns, int by) {
+    return _mm512_add_epi32(columns, broadcast(by));
+  }
+  /// The scale of each lane: that of group `column` / 2^shift, of 16 ones.
+  static TESSERA_INLINE __m512 spread(__m512 scales, reg columns, reg shift) {
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(columns, shift), scales);
+  }
+  static TESSERA_INLINE reg broadcast(int x) { return _mm512_set1_epi32(x); }
+
+ private:
+  static TESSERA_INLINE reg every_second(int from) {
+    const reg even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_add_epi32(even, broadcast(from));
+  }
+};
+#endif
+
+}  // namespace tessera::prim
