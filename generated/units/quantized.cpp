@@ -63,8 +63,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f33d71217009d038";
-  if (kind == device_kind::cuda) return "04b5d03d99150767";
+  if (kind == device_kind::cpu) return "ed83e7dbf1fb4393";
+  if (kind == device_kind::cuda) return "051bef8e26148c23";
   return {};
 }
 

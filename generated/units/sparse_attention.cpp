@@ -96,8 +96,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b48c5ac771c854a8";
-  if (kind == device_kind::cuda) return "9a2bde429ce9697d";
+  if (kind == device_kind::cpu) return "925550546f27df69";
+  if (kind == device_kind::cuda) return "cbaad32a6e2ec93e";
   return {};
 }
 
