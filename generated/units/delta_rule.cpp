@@ -47,6 +47,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 0, 0>
 #if defined(TESSERA_CUDA)
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k64, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k1024, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 0, 0, 0, 0>
@@ -86,8 +88,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3afd7a6d190cd5c6";
-  if (kind == device_kind::cuda) return "aae60ad6bce6482c";
+  if (kind == device_kind::cpu) return "2b56b30e7a3284e1";
+  if (kind == device_kind::cuda) return "7bc46cf61b41a429";
   return {};
 }
 
