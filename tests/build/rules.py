@@ -155,7 +155,7 @@ FAMILIES = [
         "broken": {
             "sm90_rows_have_chunks": ".target = backend::cuda_sm90",
             "cuda_rows_cut_by_key_dim": ".target = backend::cuda_sm80, .columns = 64",
-            "chunks_are_products_of_bf16": ".target = backend::cuda_sm80, .chunk = 64",
+            "chunks_are_products_of_bf16": ".target = backend::cuda_sm80, .chunk = 64, .key_dim = 256",
             "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",
             "cpu_rows_take_any_key_dim": ".key_dim = 64",
             "type_is_floating": ".type = dtype::i32",

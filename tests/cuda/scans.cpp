@@ -55,6 +55,13 @@ INSTANTIATE_TEST_SUITE_P(
         "cu_seqlens=[5]i32 initial_state=[4,2,64,72]f32",
         "gated_delta_rule q=[1,190,1,104]bf16 v=[1,190,2,200] beta=[1,190,2]f32 "
         "initial_state=[1,2,104,200]f32 use_beta_sigmoid=true use_qk_l2norm=true",
+        "gated_delta_rule_backward q=[2,300,2,128]bf16 v=[2,300,4,128] g=[2,300,4]f32 "
+        "beta=[2,300,4]f32 initial_state=[2,4,128,128]f32 d_final_state=[2,4,128,128]f32 "
+        "d_g=[2,300,4]f32 use_qk_l2norm=true",
+        "gated_delta_rule_backward q=[1,700,2,64]bf16 v=[1,700,2,40] g=[1,700,2]f32 "
+        "beta=[1,700,2]f32 cu_seqlens=[5]i32 initial_state=[4,2,64,40]f32 d_g=[1,700,2]bf16",
+        "gated_delta_rule_backward q=[1,190,1,104]bf16 v=[1,190,2,120] beta=[1,190,2]f32 "
+        "use_beta_sigmoid=true use_qk_l2norm=true",
         "kernel_delta_attention q=[2,300,2,128]bf16 v=[2,300,4,128] gk=[2,300,4,128]f32 "
         "beta=[2,300,4]f32 initial_state=[2,4,128,128]f32 use_qk_l2norm=true",
         "kernel_delta_attention q=[1,700,2,64]bf16 v=[1,700,2,72] gk=[1,700,2,64]bf16 "

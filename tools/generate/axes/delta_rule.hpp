@@ -44,10 +44,10 @@ inline std::vector<delta_rule_axes> delta_rule_blocks() {
           .key_dims = {recurrent_key_dims.begin(), recurrent_key_dims.end()},
       },
       {
-          .about = "sm80: prompts in chunks of 64 tokens, on the matrix unit",
+          .about = "sm80: prompts in chunks of 64 tokens, on the matrix unit, and their gradients",
           .targets = {cuda_sm80},
           .types = {dtype::bf16},
-          .passes = {forward},
+          .passes = {forward, backward},
           .chunks = {static_cast<int>(tokens_of_chunk)},
           .key_dims = {64, most_chunk_keys},
       },

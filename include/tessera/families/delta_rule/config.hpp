@@ -16,8 +16,8 @@ struct delta_rule_config {
   delta_rule_pass pass = delta_rule_pass::forward;
   /// Forward: tokens that meet a state together, which is 1, step by step. Backward: tokens between
   /// two states that are kept, whole chunks of 16; those between them are computed again.
-  /// CUDA rows: 0, token by token, or forward 64, tokens that are products of the matrix unit;
-  /// those of cuda_sm90 are of the latter.
+  /// CUDA rows: 0, token by token, or 64, tokens that are products of the matrix unit; those of
+  /// cuda_sm90 are forward rows of the latter.
   int chunk = 0;
   /// Of the values that a state is cut into: a tile has so many for each channel. CUDA rows: 0.
   int columns = 0;
@@ -49,6 +49,15 @@ constexpr delta_rule_config resolved(delta_rule_config config) noexcept {
     config.columns = (forward || width >= 16 ? most_delta_rule_registers : 2) * width;
   }
   return config;
+}
+
+/// Bytes of shared memory that the largest block of a row of chunks has, which not every device
+/// has; 0 for rows for which every device has enough. Launchers hold their kernels to it.
+constexpr int chunk_shared_bytes(delta_rule_config config) noexcept {
+  config = resolved(config);
+  if (!goes_by_chunks(config) || config.pass == delta_rule_pass::forward) return 0;
+  constexpr int kilobyte = 1024;
+  return (config.key_dim > 64 ? 118 : 84) * kilobyte;
 }
 
 }  // namespace tessera

@@ -71,9 +71,35 @@ inline work_estimate estimate_of_chunks(const delta_rule_config& config,
   return work;
 }
 
+/// Of gradients by chunks: M and P of each chunk, a scan of the states there and one back, and the
+/// gradients of each chunk, each of whose kernels leaves what the next ones take.
+inline work_estimate estimate_of_chunks_back(const delta_rule_config& config,
+                                             const delta_rule_facts& facts) noexcept {
+  const delta_rule_sizes& sizes = facts.demand.sizes;
+  const chunk_blocks blocks{.columns = 64, .count = (sizes.value_dim + 63) / 64};
+  const std::int64_t states = sizes.sequences * sizes.heads;
+  const double chunk = static_cast<double>(tokens_of_chunk), keys = config.key_dim;
+  const double values = 64.0 * static_cast<double>(blocks.count);
+  const auto chunks =
+      static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) * sizes.heads);
+  // Operands are read by three kernels; states, what is written and its gradient are stored and
+  // read, 16 bits each.
+  const double left = chunks * (8.0 * keys * values + 8.0 * chunk * values + 8.0 * chunk * chunk);
+  work_estimate work = estimate_of_chunk_blocks(blocks, states, 3.0 * facts.bytes + left);
+  work.flops = chunks * chunk *
+               (4 * chunk * keys + values * (10 * keys + 6 * chunk) +  // the scans
+                4 * chunk * (keys + values) + 6 * keys * values + 8 * chunk * keys);
+  work.product_share = 0.12;
+  work.launches = 4;
+  return work;
+}
+
 inline work_estimate estimate_of(const delta_rule_config& config, const delta_rule_facts& facts,
                                  int workers) noexcept {
-  if (goes_by_chunks(config)) return estimate_of_chunks(config, facts, workers);
+  if (goes_by_chunks(config)) {
+    return config.pass == delta_rule_pass::forward ? estimate_of_chunks(config, facts, workers)
+                                                   : estimate_of_chunks_back(config, facts);
+  }
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const delta_rule_sizes& sizes = facts.demand.sizes;
   const double key_dim = static_cast<double>(sizes.key_dim);

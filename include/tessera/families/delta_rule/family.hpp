@@ -12,7 +12,9 @@
 #include <tessera/families/delta_rule/reflect.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
 #include <tessera/families/recurrent_keys.hpp>
+#include <tessera/families/shared_memory.hpp>
 #include <tessera/spec/backend.hpp>
+#include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/sentence.hpp>
 
 namespace tessera {
@@ -37,6 +39,16 @@ struct delta_rule_family {
                      facts.demand.sizes.value_dim});
   }
 
+  /// Of a device that has the row's backend.
+  static constexpr bool runs_on(const delta_rule_config& config,
+                                const device_facts& device) noexcept {
+    return chunk_shared_bytes(config) <= device.shared_bytes_per_block;
+  }
+  [[gnu::cold]] static std::string missing_on(const delta_rule_config& config,
+                                              const device_facts& device) {
+    return missing_shared_memory(chunk_shared_bytes(config), device);
+  }
+
   /// The row that would be made for this demand.
   static delta_rule_config wanted_config(const delta_rule_demand& demand, backend target,
                                          backend highest) noexcept {
@@ -45,7 +57,7 @@ struct delta_rule_family {
     wanted.key_dim = recurrent_key_dim_for(demand.sizes.key_dim);
     const bool prompts = demand.sizes.tokens >= demand.sizes.sequences * tokens_of_chunk;
     delta_rule_config chunks = wanted;
-    chunks.target = highest;
+    if (demand.pass == delta_rule_pass::forward) chunks.target = highest;
     chunks.chunk = static_cast<int>(tokens_of_chunk);
     const bool legal = broken_rule(chunks) == delta_rule_rule::none;
     return prompts && legal && runs(chunks, demand) ? chunks : wanted;

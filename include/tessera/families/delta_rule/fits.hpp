@@ -69,6 +69,18 @@ struct fits_of<delta_rule_config> {
                         : "tokens are low-rank updates, segments, activated or with negative "
                           "eigenvalues, the row has chunks for tokens as they are");
               }},
+      fit_rule<config, asked>{
+          .name = "value dim",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return !goes_by_chunks(row) || row.pass == delta_rule_pass::forward ||
+                       wanted.sizes.value_dim <= row.key_dim;
+              },
+          .asked = [](const asked& wanted) noexcept -> sentence_part {
+            return wanted.sizes.value_dim;
+          },
+          .present = [](const config& row) noexcept -> sentence_part { return row.key_dim; }},
       chunks_are_of_aligned_rows<config, asked>,
   };
 };

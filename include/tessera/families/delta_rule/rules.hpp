@@ -32,11 +32,11 @@ constexpr std::string_view sentence_of(delta_rule_rule rule) noexcept {
     case delta_rule_rule::none:
       return "the row is legal";
     case delta_rule_rule::sm90_rows_have_chunks:
-      return "chunk of a row of cuda_sm90 is 64: tokens one by one are those of cuda_sm80";
+      return "rows of cuda_sm90 are forward rows of chunk 64: others are those of cuda_sm80";
     case delta_rule_rule::cuda_rows_cut_by_key_dim:
       return "chunk of a CUDA row is 0 or 64, its columns are 0: they follow from key_dim";
     case delta_rule_rule::chunks_are_products_of_bf16:
-      return "CUDA rows of chunks are forward rows for bf16 of key_dim 64 or 128";
+      return "CUDA rows of chunks are for bf16 of key_dim 64 or 128";
     case delta_rule_rule::cuda_key_dim_is_known:
       return "key_dim of a CUDA row is 64, 128, 256 or 1024";
     case delta_rule_rule::cpu_rows_take_any_key_dim:
@@ -62,13 +62,13 @@ constexpr delta_rule_rule broken_rule(delta_rule_config config) noexcept {
   config = resolved(config);
   if (!is_floating_16_or_32(config.type)) return delta_rule_rule::type_is_floating;
   if (is_cuda(config.target)) {
-    if (config.target == backend::cuda_sm90 && config.chunk == 0) {
+    if (config.target == backend::cuda_sm90 &&
+        (config.chunk == 0 || config.pass != delta_rule_pass::forward)) {
       return delta_rule_rule::sm90_rows_have_chunks;
     }
     const bool known_chunk = config.chunk == 0 || config.chunk == tokens_of_chunk;
     if (!known_chunk || config.columns != 0) return delta_rule_rule::cuda_rows_cut_by_key_dim;
-    const bool has_products = config.type == dtype::bf16 && config.key_dim <= most_chunk_keys &&
-                              config.pass == delta_rule_pass::forward;
+    const bool has_products = config.type == dtype::bf16 && config.key_dim <= most_chunk_keys;
     if (config.chunk != 0 && !has_products) return delta_rule_rule::chunks_are_products_of_bf16;
     const bool known = is_recurrent_key_dim(config.key_dim);
     return known ? delta_rule_rule::none : delta_rule_rule::cuda_key_dim_is_known;

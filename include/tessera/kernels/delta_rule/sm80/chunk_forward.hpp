@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_columns.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_memory.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
@@ -25,12 +26,12 @@
 
 namespace tessera::kernels::delta_rule::sm80 {
 
-/// A of four warps and P of four others, or of the same.
-template <class Element, class Shape>
-__device__ __forceinline__ void make_weights(delta_chunk_memory<Shape>& shared, int warp) {
+/// A of four warps and P of four others, or of the same; `put(row, tile, word)` takes two numbers
+/// of P, of the lane's tokens of a tile of eight.
+template <class Element, class Shape, class Memory, class Put>
+__device__ __forceinline__ void make_weights(Memory& shared, int warp, const Put& put) {
   using words = prim::cuda::half_words<Element>;
   const int lane = static_cast<int>(threadIdx.x) % 32, block = warp % 4;
-  const std::uint32_t weights = prim::cuda::shared_address(shared.weights);
   for (int part = warp / 4; part < 2; part += Shape::warps / 4) {
     const bool reads = part == 1;
     prim::cuda::accumulator scores[8] = {};
@@ -55,12 +56,7 @@ __device__ __forceinline__ void make_weights(delta_chunk_memory<Shape>& shared, 
           weight[j] = token + j < row || (reads && token + j == row) ? x : 0.0f;
         }
         if (reads) {
-          prim::cuda::store_shared_4(
-              weights +
-                  Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
-                                             static_cast<std::uint32_t>(tile)) +
-                  static_cast<std::uint32_t>(lane % 4 * 4),
-              words::pack(weight[0], weight[1]));
+          put(row, tile, words::pack(weight[0], weight[1]));
         } else {
           *reinterpret_cast<float2*>(&shared.solved[row][token]) =
               make_float2(weight[0], weight[1]);
@@ -69,33 +65,6 @@ __device__ __forceinline__ void make_weights(delta_chunk_memory<Shape>& shared, 
     }
   }
 }
-
-/// Rows of 16 columns of a warp over all tokens of a chunk: what is missing, or what is written,
-/// transposed. Lane 4 g + t has columns g and g + 8 of tokens 8 n + 2t and 8 n + 2t + 1.
-struct chunk_columns {
-  prim::cuda::accumulator at[8];
-
-  /// Tokens 16 step on as operand B [tokens, columns].
-  template <class Element>
-  __device__ __forceinline__ prim::cuda::fragment_b2 operand(int step) const {
-    using words = prim::cuda::half_words<Element>;
-    const auto& low = at[2 * step].at;
-    const auto& high = at[2 * step + 1].at;
-    return {{words::pack(low[0], low[1]), words::pack(high[0], high[1]),
-             words::pack(low[2], low[3]), words::pack(high[2], high[3])}};
-  }
-  __device__ __forceinline__ void multiply_tokens(const float* factors) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 factor = *reinterpret_cast<const float2*>(factors + n * 8 + lane % 4 * 2);
-      at[n].at[0] *= factor.x;
-      at[n].at[1] *= factor.y;
-      at[n].at[2] *= factor.x;
-      at[n].at[3] *= factor.y;
-    }
-  }
-};
 
 /// One value head of a sequence, and the columns of a block.
 template <class Element, class Shape>
@@ -141,14 +110,21 @@ class delta_chunk_walk {
     copy_chunk(0);
     for (std::int64_t token = 0; token < all_.length; token += Shape::tokens) {
       const int count = count_at(token);
-      load_gates(token);
+      load_gates(args_, shared_, all_, head_, token);
       prim::cuda::wait_copies<0>();
       __syncthreads();
       measure_rows<Element, Shape>(shared_, args_.normalizes);
       __syncthreads();
-      make_weights<Element, Shape>(shared_, warp_);
+      make_weights<Element, Shape>(shared_, warp_, [&](int row, int tile, std::uint32_t word) {
+        prim::cuda::store_shared_4(
+            prim::cuda::shared_address(shared_.weights) + weight_offset<Shape>(row, tile), word);
+      });
       const auto put = [&](int row, int tile, const prim::cuda::accumulator& sums, float sign) {
-        put_rounded<Element>(shared_, row, tile, sums, sign);
+        put_rounded<Element, Shape>(
+            row, tile, sums, sign, [&](std::uint32_t offset, std::uint32_t word) {
+              prim::cuda::store_shared_4(prim::cuda::shared_address(shared_.inverse) + offset,
+                                         word);
+            });
       };
       if (warp_ < 4) invert_diagonal(shared_.solved, warp_, put);
       __syncthreads();
@@ -159,7 +135,7 @@ class delta_chunk_walk {
       read_state(state, answers);
       state.multiply(shared_.decays.whole);
       __syncthreads();
-      solve(columns);
+      columns.template multiply<Element, Shape>(shared_.inverse);
       add_tokens(state, columns, answers, finite);
       answers.store(shared_, outputs, shared_.v, token, {0, count}, finite, true);
       __syncthreads();
@@ -182,64 +158,14 @@ class delta_chunk_walk {
         shared_.rows_v, token, count, static_cast<int>(args_.value_dim - column_));
     prim::cuda::commit_copies();
   }
-  /// Decays by one warp, beta by another; behind the last token beta is 0 and nothing decays.
-  __device__ __forceinline__ void load_gates(std::int64_t token) const {
-    if (warp_ > 1) return;
-    float x[2] = {};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const std::int64_t at = token + 2 * lane_ + i;
-      if (at >= all_.length) continue;
-      if (warp_ == 1) {
-        x[i] = beta_of<device_code>(args_, prim::cuda::number_at(args_.beta.data, args_.beta.type,
-                                                                 shared_.rows_beta.at(at)));
-      } else if (args_.decay.data != nullptr) {
-        const head_gate<device_code> gate(args_.gate, head_);
-        x[i] = recurrence::sm80::log2_decay(gate.log_decay(
-            prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at)), 0));
-      }
-    }
-    if (warp_ == 0)
-      return recurrence::sm80::sum_head_decays(shared_.decays, make_float2(x[0], x[1]));
-    shared_.beta[2 * lane_] = x[0];
-    shared_.beta[2 * lane_ + 1] = x[1];
-  }
 
   /// r; whether all values are finite.
   __device__ __forceinline__ bool subtract_held(const state_type& state, chunk_columns& columns) {
-    const auto lane = prim::cuda::thread_index() % 32;
-    const std::uint32_t k = prim::cuda::shared_address(shared_.k) + key_rows::lane_of_b(lane);
-    const std::uint32_t v = prim::cuda::shared_address(shared_.v) + value_rows::lane_of_a(lane);
     columns = {};
-#pragma unroll
-    for (int depth = 0; depth < Shape::keys / 16; ++depth) {
-      const prim::cuda::fragment_a held =
-          recurrence::sm80::transposed(state.template operand<Element>(0, depth));
-      prim::cuda::fragment_b2 keys[4];
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        prim::cuda::load_matrices(keys[pair].reg, key_rows::step(k, pair, depth));
-      }
-#pragma unroll
-      for (int pair = 0; pair < 4; ++pair) {
-        words::template multiply_add<0>(columns.at[2 * pair], held, keys[pair]);
-        words::template multiply_add<1>(columns.at[2 * pair + 1], held, keys[pair]);
-      }
-    }
+    columns.template read<Element, Shape>(state, shared_.k);
     columns.multiply_tokens(shared_.scale_k);
     columns.multiply_tokens(shared_.decays.front);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      prim::cuda::fragment_b2 values;
-      prim::cuda::load_matrices_transposed(values.reg, value_rows::step(v, step, warp_));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float(&x)[4] = columns.at[2 * step + i % 2].at;
-        const std::uint32_t word = values.reg[i];
-        x[i / 2 * 2] = words::unpack(static_cast<std::uint16_t>(word)) - x[i / 2 * 2];
-        x[i / 2 * 2 + 1] = words::unpack(static_cast<std::uint16_t>(word >> 16)) - x[i / 2 * 2 + 1];
-      }
-    }
+    columns.template subtract_from<Element, Shape>(shared_.v, warp_);
     columns.multiply_tokens(shared_.beta);
     return remove_not_finite(columns);
   }
@@ -267,29 +193,6 @@ class delta_chunk_walk {
     }
     __syncwarp();
     return false;
-  }
-
-  /// d = M r, transposed: d^T = r^T M^T.
-  __device__ __forceinline__ void solve(chunk_columns& columns) const {
-    const std::uint32_t inverse = prim::cuda::shared_address(shared_.inverse) +
-                                  weight_rows::lane_of_b(prim::cuda::thread_index() % 32);
-    chunk_columns written = {};
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const prim::cuda::fragment_a missing =
-          recurrence::sm80::transposed(columns.template operand<Element>(step));
-      prim::cuda::fragment_b2 rows[4];
-#pragma unroll
-      for (int block = step; block < 4; ++block) {
-        prim::cuda::load_matrices(rows[block].reg, weight_rows::step(inverse, block, step));
-      }
-#pragma unroll
-      for (int block = step; block < 4; ++block) {
-        words::template multiply_add<0>(written.at[2 * block], missing, rows[block]);
-        words::template multiply_add<1>(written.at[2 * block + 1], missing, rows[block]);
-      }
-    }
-    columns = written;
   }
 
   __device__ __forceinline__ void read_state(const state_type& state, answers_type& answers) const {

@@ -6,6 +6,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/gates.hpp>
+#include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm80/tokens.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
@@ -33,9 +34,37 @@ struct delta_chunk_memory {
   ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_out;
 };
 
+/// Decays by one warp, beta by another; behind the last token beta is 0 and nothing decays.
+template <class Memory>
+__device__ __forceinline__ void load_gates(const delta_rule_kernel_args& args, Memory& shared,
+                                           const sequence& all, std::int64_t head,
+                                           std::int64_t token) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (warp > 1) return;
+  float x[2] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t at = token + 2 * lane + i;
+    if (at >= all.length) continue;
+    if (warp == 1) {
+      x[i] = beta_of<device_code>(
+          args, prim::cuda::number_at(args.beta.data, args.beta.type, shared.rows_beta.at(at)));
+    } else if (args.decay.data != nullptr) {
+      const head_gate<device_code> gate(args.gate, head);
+      x[i] = recurrence::sm80::log2_decay(gate.log_decay(
+          prim::cuda::number_at(args.decay.data, args.decay.type, shared.rows_g.at(at)), 0));
+    }
+  }
+  if (warp == 0) {
+    return recurrence::sm80::sum_head_decays(shared.decays, make_float2(x[0], x[1]));
+  }
+  shared.beta[2 * lane] = x[0];
+  shared.beta[2 * lane + 1] = x[1];
+}
+
 /// 1 over the lengths of the rows of q and k, two threads a row; without norms 1.
-template <class Element, class Shape>
-__device__ __forceinline__ void measure_rows(delta_chunk_memory<Shape>& shared, bool normalizes) {
+template <class Element, class Shape, class Memory>
+__device__ __forceinline__ void measure_rows(Memory& shared, bool normalizes) {
   using words = prim::cuda::half_words<Element>;
   constexpr int rows = 2 * Shape::tokens, half = Shape::key_rows::chunks / 2;
   for (int place = static_cast<int>(threadIdx.x); place < 2 * rows; place += Shape::threads) {
@@ -67,19 +96,23 @@ __device__ __forceinline__ void measure_rows(delta_chunk_memory<Shape>& shared, 
   }
 }
 
-/// 16 rows and 8 columns of the inverse, rounded.
-template <class Element, class Shape>
-__device__ __forceinline__ void put_rounded(delta_chunk_memory<Shape>& shared, int row, int tile,
-                                            const prim::cuda::accumulator& sums, float sign) {
+/// Where a lane's two numbers of a row and of a tile of eight columns lie among weights.
+template <class Shape>
+__device__ __forceinline__ std::uint32_t weight_offset(int row, int tile) {
+  return Shape::weight_rows::offset(static_cast<std::uint32_t>(row),
+                                    static_cast<std::uint32_t>(tile)) +
+         threadIdx.x % 4 * 4;
+}
+
+/// 16 rows and 8 columns of the inverse, rounded, to put(offset, word).
+template <class Element, class Shape, class Put>
+__device__ __forceinline__ void put_rounded(int row, int tile, const prim::cuda::accumulator& sums,
+                                            float sign, const Put& put) {
   using words = prim::cuda::half_words<Element>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    prim::cuda::store_shared_4(
-        prim::cuda::shared_address(shared.inverse) +
-            Shape::weight_rows::offset(static_cast<std::uint32_t>(row * 16 + lane / 4 + half * 8),
-                                       static_cast<std::uint32_t>(tile)) +
-            static_cast<std::uint32_t>(lane % 4 * 4),
+    put(weight_offset<Shape>(row * 16 + lane / 4 + half * 8, tile),
         words::pack(sign * sums.at[2 * half], sign * sums.at[2 * half + 1]));
   }
 }

@@ -16,6 +16,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/delta_rule/sm80/backward.hpp>
 #include <tessera/kernels/delta_rule/sm80/backward_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_back_launch.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_launch.hpp>
 #include <tessera/kernels/delta_rule/sm80/forward.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
@@ -77,7 +78,7 @@ struct token_row {
   }
 };
 
-/// A row of chunks.
+/// A forward row of chunks.
 template <class Kernel>
 struct chunk_row : chunk_kernels<Kernel> {
   using args_type = delta_rule_kernel_args;
@@ -90,10 +91,29 @@ struct chunk_row : chunk_kernels<Kernel> {
   }
 };
 
+/// Gradients by chunks.
 template <class Kernel>
-struct launcher
-    : recurrence::sm80::row_launcher<std::conditional_t<goes_by_chunks(Kernel::config),
-                                                        chunk_row<Kernel>, token_row<Kernel>>> {
+struct chunk_back_row : chunk_back_kernels<Kernel> {
+  using args_type = delta_rule_kernel_args;
+  static constexpr bool by_chunks = true;
+
+  static std::size_t workspace_bytes(const args_type& args) {
+    return chunk_back_scratch(args, chunk_back_kernels<Kernel>::keys, nullptr).bytes;
+  }
+  static cudaError_t launch(const args_type& args, int, std::byte* workspace, cudaStream_t stream) {
+    return launch_chunks_back<Kernel>(args, workspace, stream);
+  }
+};
+
+template <class Kernel>
+struct row_of_config {
+  static constexpr bool is_forward = Kernel::config.pass == delta_rule_pass::forward;
+  using by_chunks = std::conditional_t<is_forward, chunk_row<Kernel>, chunk_back_row<Kernel>>;
+  using type = std::conditional_t<goes_by_chunks(Kernel::config), by_chunks, token_row<Kernel>>;
+};
+
+template <class Kernel>
+struct launcher : recurrence::sm80::row_launcher<typename row_of_config<Kernel>::type> {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
 };
 

@@ -134,14 +134,26 @@ struct chunk_answers {
     const int columns = to_rows.columns - of_warp * 8;
     const ordered_rows rows_out = shared.rows_out;
     __syncwarp();
+    // Rows follow each other without gaps: with an even width pairs are at multiples of 8 bytes.
+    const bool pairs = to_rows.columns % 2 == 0;
 #pragma unroll
-    for (int i = 0; i < 16 * chunks; ++i) {
-      const int tile = i / 2 % chunks, half = i / 2 / chunks % 2, block = i / 4 / chunks;
-      const int row = block * 16 + half * 8 + lane / 4, column = tile * 8 + lane % 4 * 2 + i % 2;
-      float x = to_rows.scale * at[block][tile].at[2 * half + i % 2];
-      if (!finite && row >= first[column]) x = __int_as_float(0x7fc00000);
+    for (int i = 0; i < 8 * chunks; ++i) {
+      const int tile = i % chunks, half = i / chunks % 2, block = i / chunks / 2;
+      const int row = block * 16 + half * 8 + lane / 4, column = tile * 8 + lane % 4 * 2;
+      float x[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        x[j] = to_rows.scale * at[block][tile].at[2 * half + j];
+        if (!finite && row >= first[column + j]) x[j] = __int_as_float(0x7fc00000);
+      }
       if (row < rows.first || row >= rows.end || column >= columns) continue;
-      out[rows_out.at(token + row) + column] = x;
+      float* const to = out + rows_out.at(token + row) + column;
+      if (pairs) {
+        *reinterpret_cast<float2*>(to) = make_float2(x[0], x[1]);
+      } else {
+        to[0] = x[0];
+        if (column + 1 < columns) to[1] = x[1];
+      }
     }
     __syncwarp();
     if (finite) return;
