@@ -47,6 +47,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 0, 0>
     , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 0, 0>
 #if defined(TESSERA_CUDA)
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k128, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k64, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k1024, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 0, 0, 0, 0>
@@ -86,8 +88,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f41e7a611e0100c1";
-  if (kind == device_kind::cuda) return "18d8564d1691d2d8";
+  if (kind == device_kind::cpu) return "68820313e3febcf8";
+  if (kind == device_kind::cuda) return "2193fe8b10c122b0";
   return {};
 }
 
