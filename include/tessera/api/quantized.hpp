@@ -26,8 +26,8 @@
 // `bits_promise::batch_invariant` is asked for. Each element of x is then off by up to 2^-22 of the
 // largest finite one of its row (codes of 8 bits: 2^-21), and those below may count as 0. For x of
 // a wider range name a row that multiplies floats: `context::row` "quantized.cpu_avx512.forward".
-// CPUs with bf16 instructions or tiles multiply codes of 4 bits with x of bf16 as bf16: nothing is
-// rounded but the entries of nf4, to bf16.
+// With bf16 instructions of full rate, or tiles and many rows, codes of 4 bits meet x of bf16 as
+// bf16: entries of nf4 are rounded to it, and subnormal elements of x count as 0.
 //
 // `quantized_grouped_matmul` multiplies each row of x with the weights of its group, as the experts
 // of a mixture have them: E matrices in w_q, scales and zeros, and rows of x group by group as

@@ -47,7 +47,7 @@ TEST_P(delta_rule_gradients, are_those_of_the_definition) {
   EXPECT_TRUE(data_.intact()) << "bytes outside the output were written";
 }
 
-// Every third token forgets all that was, or decays by far.
+// Every third decay forgets all that was, or by far.
 TEST_P(delta_rule_gradients, cross_tokens_that_forget) {
   for (const std::string_view name : {"g", "gk", "w"}) {
     const auto tensors = data_.op().form->tensors;

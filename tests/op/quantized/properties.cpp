@@ -55,16 +55,17 @@ TEST(quantized_weights, codes_lie_one_behind_the_other_from_the_lowest_bit) {
 
 /// Packed weights, and a batch of activations to multiply them with.
 struct product_call {
-  static constexpr std::int64_t out = 48, in = 96;
-  std::int64_t batch;
+  static constexpr std::int64_t out = 48;
+  std::int64_t batch, in;
   quantized_options options;
   std::vector<float> w, x, y;
   std::vector<std::uint32_t> words;
   std::vector<std::uint8_t> scales;
   std::vector<float> float_scales, zeros;  ///< of affine weights
 
-  product_call(std::int64_t rows, const quantized_options& wanted)
+  product_call(std::int64_t rows, const quantized_options& wanted, std::int64_t columns = 96)
       : batch(rows),
+        in(columns),
         options(wanted),
         w(static_cast<std::size_t>(out * in)),
         x(static_cast<std::size_t>(rows * in)),
@@ -202,6 +203,19 @@ TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
     for (int i = 0; i < call.in; ++i) row(3)[i] *= 1e-39f;
     row(4)[0] = INFINITY;
     row(4)[64] = -INFINITY;
+    judge_rows(call);
+  }
+}
+
+/// Sums of the largest numbers of a group, and rows of more than a block of codes.
+TEST(quantized_matmul, adds_up_long_groups_and_rows) {
+  for (const std::int64_t size : {32, 256, 512, 1024}) {
+    SCOPED_TRACE(size);
+    const quantized_options options{.bits = 4, .group_size = size};
+    product_call call(5, options, size == 32 ? 2080 : 2048);
+    ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
+    std::fill_n(call.x.begin(), call.in, 0x1.fffffep-1f);
+    std::fill_n(call.x.begin() + call.in, call.in, -0x1.fffffep-1f);
     judge_rows(call);
   }
 }

@@ -65,12 +65,16 @@ struct fits_of<sparse_attention_config> {
 };
 
 /// Of the dense forward kernels of sm80: how keys are split over blocks depends on how many there
-/// are.
+/// are. Of native sparse attention of sm90: whether tokens share blocks depends on how many there
+/// are in all packed sequences.
 constexpr row_properties properties_of(const sparse_attention_config& row) noexcept {
   const bool dense = row.pattern == sparse_pattern::blocksparse &&
                      row.pass == sparse_pass::forward && row.type != dtype::none;
-  if (row.target != backend::cuda_sm80 || !dense) return {};
-  return {.batch_invariant = batch_invariance::none};
+  const bool shares = row.pattern == sparse_pattern::native_sparse;
+  if ((row.target == backend::cuda_sm80 && dense) || (row.target == backend::cuda_sm90 && shares)) {
+    return {.batch_invariant = batch_invariance::none};
+  }
+  return {};
 }
 
 }  // namespace tessera

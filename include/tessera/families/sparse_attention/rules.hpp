@@ -28,8 +28,7 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
       return "the row is legal";
     case sparse_attention_rule::sm90_rows_are_forward_of_16_bits:
       return "cuda_sm90 rows are forward, of f16 or bf16; all else is cuda_sm80, whose code runs "
-             "on "
-             "every later GPU";
+             "on every later GPU";
     case sparse_attention_rule::cpu_rows_of_a_type_are_forward:
       return "pass of a CPU row with a type is forward; type none with head_dim 0 takes any";
     case sparse_attention_rule::cpu_types_have_products:

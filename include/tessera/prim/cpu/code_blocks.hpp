@@ -4,9 +4,9 @@
 // | function | meaning |
 // |---|---|
 // | load(codes, block), load_n(codes, bytes, block) | a block of codes, zeros behind them |
-// | by_lanes(block) | words n l .. n l + n - 1 of n registers come to lane l, one to each register
-// | | columns_of_lanes(n), later(columns, by) | the first column of each lane of n columns | |
-// spread(scales, columns, shift) | the scale of each lane |
+// | by_lanes(block) | words n l .. n l + n - 1 of n registers come to lane l, one to each |
+// | columns_of_lanes(n), later(columns, by) | the first column of each lane of n; of later ones |
+// | spread(scales, columns, shift) | the scale of each lane |
 #pragma once
 
 #include <cstddef>

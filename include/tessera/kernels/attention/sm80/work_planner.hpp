@@ -285,6 +285,9 @@ __global__ void __launch_bounds__(planner_threads, 1)
   planner_state& state = *reinterpret_cast<planner_state*>(memory);
   constexpr attention_config config = resolved(Kernel::config);
   constexpr attention_config own = schedule_sm80::own_config(Kernel::config);
+  static_assert(
+      !schedule_sm80::has_own_kernel(Kernel::config) || 2 * config.block_kv % own.block_kv == 0,
+      "whole_steps leaves whole tiles of the kernel beside");
   constexpr bool decodes = config.phase == attention_phase::decode;
   const work_list& list = args.list;
   const auto thread = static_cast<int>(threadIdx.x);

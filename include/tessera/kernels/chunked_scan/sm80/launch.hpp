@@ -80,7 +80,7 @@ struct token_row {
                       gradient{args.d_v, args.call.values, args.call.d_v}};
   }
   static cudaError_t launch_sums(const backward_args& args, cudaStream_t stream) {
-    if (args.d_u == nullptr || args.call.d_u.data == nullptr) return cudaSuccess;
+    if (args.call.d_u.data == nullptr) return cudaSuccess;
     constexpr int threads = 256;
     const std::int64_t blocks = (args.call.heads * args.call.keys + threads - 1) / threads;
     return prim::cuda::launch_kernel(&add_bonus_sums<element>, cuda::grid_of(blocks), threads, 0,

@@ -324,9 +324,8 @@ class chunk_backward_item {
     recurrence::give_back_tokens<isa_type, true, recurrence::chunk_gradients::all>(pairs,
                                                                                    args_.scale);
     store_tokens(first, member, rows);
-    float *const d_q = memory_.d_q + chunk * chunk_tokens * keys, *const d_k =
-                                                                      memory_.d_k +
-                                                                      chunk * chunk_tokens * keys;
+    float* const d_q = memory_.d_q + chunk * chunk_tokens * keys;
+    float* const d_k = memory_.d_k + chunk * chunk_tokens * keys;
     for (std::int64_t i = 0; i < chunk_tokens * keys; i += vec::width) {
       auto of_key = vec::load(rows.d_writes[0] + i);
       if constexpr (!LowRank) of_key = vec::add(vec::load(rows.d_reads[1] + i), of_key);

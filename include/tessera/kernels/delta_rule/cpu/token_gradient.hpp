@@ -107,8 +107,9 @@ class gate_gradients {
     const std::int64_t at = row_of(decay, entry_, token, head_), channels = args_.key_dim;
     if (args_.decay_has_channels) {
       load_row<isa_type>(decay, at, channels, row_);
-      for (std::int64_t c = 0; c < channels; ++c)
+      for (std::int64_t c = 0; c < channels; ++c) {
         row_[c] = through_gate(row_[c], c, d_log_decay[c]);
+      }
       return store_row_of(args_.d_decay, token, row_, channels);
     }
     float sum = 0;

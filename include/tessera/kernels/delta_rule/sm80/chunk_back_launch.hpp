@@ -67,7 +67,7 @@ cudaError_t add_up_chunks(const chunk_back_scratch& scratch, cudaStream_t stream
   };
   cudaError_t code = add_shares(scratch.d_q, call.d_q);
   if (code == cudaSuccess) code = add_shares(scratch.d_k, call.d_k);
-  if (code != cudaSuccess || args.gate_sums == nullptr) return code;
+  if (code != cudaSuccess || !call.gate.raw) return code;
   return prim::cuda::launch_kernel(&add_chunk_gates<typename chunk_back_kernels<Kernel>::element>,
                                    cuda::grid_of(call.value_heads), 256, 0, stream, false, args,
                                    scratch.places);
@@ -84,11 +84,12 @@ cudaError_t launch_chunks_back(const delta_rule_kernel_args& call, std::byte* wo
   const chunk_back_args& args = scratch.args;
   const std::int64_t states = sequences_with_rest(call) * call.value_heads;
   cudaError_t code = cudaSuccess;
-  if (args.gate_sums != nullptr) {
+  if (call.gate.raw && scratch.places > 0) {
     code = cudaMemsetAsync(args.gate_sums, 0,
                            static_cast<std::size_t>(scratch.places) * 2 * sizeof(double), stream);
   }
-  if (states <= 0 || code != cudaSuccess) return code;
+  if (code != cudaSuccess) return code;
+  if (states <= 0) return add_up_chunks<Kernel>(scratch, stream);
   dim3 by_chunks = cuda::grid_of(states);
   by_chunks.y = chunks_side_by_side(call);
   const auto launch = [&](auto kernel, dim3 grid, int threads, int bytes, const auto&... more) {

@@ -1,5 +1,5 @@
 // The workspace of the gradients of the delta rule by chunks: what the kernels of
-// chunk_weights.hpp, chunk_scans.hpp and chunk_gradients.hpp leave each other.
+// chunk_weights.hpp, chunk_back_scans.hpp and chunk_gradients.hpp leave each other.
 #pragma once
 
 #include <cstddef>

@@ -3,11 +3,21 @@
 // state in front of the chunk and D the gradient of that behind it, e_t = exp(G_t), f_t = exp(G_end
 // - G_t),
 //
-//   E_tj = (do_t . d_j) exp(G_t - G_j), j <= t        B_tj = -beta_t (dr_t . d_j) exp(G_t - G_j), j
-//   < t d_q' = e S do + E k' d_k' = -beta e S dr + f D d + E^T q' + B k' + B^T k' d_beta_t = dr_t .
-//   v_t - e_t k'_t . S dr_t + sum over j of B_tj (k'_t . k'_j) / beta_t d_log_decay_t = exp(G_end)
-//   <S, D> + sum over s >= t of e_s (q'_s . S do_s - beta_s k'_s . S dr_s)
-//                 + sum over s < t of f_s k'_s . D d_s + sum over s >= t > j of W_sj
+//   E_tj = (do_t . d_j) exp(G_t - G_j) for j <= t
+//
+//   B_tj = -beta_t (dr_t . d_j) exp(G_t - G_j) for j < t
+//
+//   d_q' = e S do + E k'
+//
+//   d_k' = -beta e S dr + f D d + E^T q' + B k' + B^T k'
+//
+//   d_beta_t = dr_t . v_t - e_t k'_t . S dr_t + sum over j of B_tj (k'_t . k'_j) / beta_t
+//
+//   d_log_decay_t = exp(G_end) <S, D>
+//
+//                   + sum over s >= t of e_s (q'_s . S do_s - beta_s k'_s . S dr_s)
+//
+//                   + sum over s < t of f_s k'_s . D d_s + sum over s >= t > j of W_sj
 //
 // where W_tj = E_tj (q'_t . k'_j) + B_tj (k'_t . k'_j) for j < t. The last is a sum of differences
 // of rows and columns of W, which cancel: they are summed in f32, of one W. E, B and what operands

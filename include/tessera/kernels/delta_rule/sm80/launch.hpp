@@ -72,7 +72,7 @@ struct token_row {
                       gradient{args.d_key, args.call.key_dim, args.call.d_k}};
   }
   static cudaError_t launch_sums(const backward_args& args, cudaStream_t stream) {
-    if (args.gate_sums == nullptr) return cudaSuccess;
+    if (!args.call.gate.raw) return cudaSuccess;
     return prim::cuda::launch_kernel(&add_gate_sums<element>, cuda::grid_of(args.call.value_heads),
                                      1024, 0, stream, false, args);
   }

@@ -146,6 +146,7 @@ class fixed_rows {
  private:
   static constexpr int digits = element_bytes;
   static constexpr int most_block = 512;
+  static constexpr std::int64_t most_summed = 256;  ///< numbers of 22 bits whose sum has 31
 
   /// Codes of a lane, of 4 bits 32 ones, of E2M1 16 and of 8 bits four, times numbers of so many
   /// bits make no sum of more than 31 bits.
@@ -172,7 +173,8 @@ class fixed_rows {
 
   void add_sums(const std::int32_t* numbers, std::int64_t at, float* sums) const {
     const int block = layout_.block();
-    const int together = static_cast<int>(std::min<std::int64_t>(layout_.group_size, block));
+    const auto together =
+        static_cast<int>(std::min({layout_.group_size, std::int64_t{block}, most_summed}));
     const auto end = static_cast<int>(std::min<std::int64_t>(block, layout_.columns - at));
     for (int i = 0; i < end; i += together) {
       std::int32_t sum = 0;

@@ -84,6 +84,7 @@ class key_ring {
   __device__ __forceinline__ std::uint32_t wait(int number) const {
     const int stage = number % tiles::stages;
     while (*volatile_of(shared_.brought[stage]) != number) __nanosleep(20);
+    __syncwarp();
     prim::cuda::wait_for_phase(prim::cuda::shared_address(shared_.full + stage),
                                static_cast<std::uint32_t>(number / tiles::stages) & 1u);
     return prim::cuda::shared_address(shared_.tile[stage]);
@@ -99,6 +100,7 @@ class key_ring {
       __threadfence_block();
     }
     left = __shfl_sync(prim::cuda::all_lanes, left, 0);
+    __syncwarp();  // what its first lane saw orders the copies of all
     if (left == 0 && number + tiles::stages < count()) bring(number + tiles::stages);
   }
 
