@@ -91,7 +91,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "681c0678b161349a";
-  if (kind == device_kind::cuda) return "ad0945feaecea7f0";
+  if (kind == device_kind::cuda) return "886541e257a9ab8e";
   return {};
 }
 

@@ -63,7 +63,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ed83e7dbf1fb4393";
+  if (kind == device_kind::cpu) return "61c92039600d9a4d";
   if (kind == device_kind::cuda) return "051bef8e26148c23";
   return {};
 }
