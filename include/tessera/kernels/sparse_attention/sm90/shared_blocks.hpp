@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/sparse_attention/sm80/selected_blocks.hpp>
+#include <tessera/kernels/sparse_attention/sm80/token_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm90/token_blocks.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 
@@ -17,15 +18,14 @@ namespace tessera::kernels::sparse_attention::sm90 {
 template <class Kernel>
 struct shared_tiles {
   using element = element_t<Kernel::config.type>;
-  using words = prim::cuda::half_words<element>;
-  static constexpr int width = Kernel::config.head_dim;
   static constexpr int keys = 64;    ///< of a block, whose tiles follow each other
   static constexpr int tokens = 12;  ///< a warp each
   static constexpr int block_threads = tokens * prim::cuda::warp_size;
-  using q_tile = prim::cuda::shared_tile<sm80::tile, width>;
-  using kv_tile = prim::cuda::shared_tile<keys, width>;
+  using rows = sm80::token_rows<Kernel, keys>;
+  using q_tile = typename rows::q_tile;
+  using kv_tile = typename rows::kv_tile;
   static constexpr int stage_bytes = 2 * kv_tile::bytes;
-  static constexpr int stages = width == 64 ? 12 : 6;
+  static constexpr int stages = Kernel::config.head_dim == 64 ? 12 : 6;
   /// Of these the last hold queries until they are in registers.
   static constexpr int first_stages =
       stages - (tokens * q_tile::bytes + stage_bytes - 1) / stage_bytes;
@@ -133,128 +133,6 @@ class key_ring {
   int tiles_of_block_;
 };
 
-/// Rows lane / 4 and lane / 4 + 8 of a token; columns of a row are spread over a quad.
-template <class Kernel>
-struct token_rows {
-  using tiles = shared_tiles<Kernel>;
-  using words = typename tiles::words;
-  using kv_tile = typename tiles::kv_tile;
-  static constexpr int groups = tiles::keys / 16, dims = tiles::width / 16;
-  prim::cuda::fragment_a q[dims];
-  prim::cuda::accumulator out[2 * dims] = {};
-  float maximum[2] = {prim::minus_infinity, prim::minus_infinity};
-  float denominator[2] = {0.0f, 0.0f};
-
-  __device__ __forceinline__ void load_queries(std::uint32_t tile, unsigned lane) {
-#pragma unroll
-    for (int d = 0; d < dims; ++d) {
-      prim::cuda::load_matrices(q[d].reg,
-                                tiles::q_tile::step(tile + tiles::q_tile::lane_of_a(lane), 0, d));
-    }
-  }
-  /// Adds the first `count` keys of a tile.
-  __device__ __forceinline__ void add(std::uint32_t keys, int count, float scale, unsigned lane) {
-    prim::cuda::accumulator scores[2 * groups] = {};
-    const std::uint32_t k_lane = keys + kv_tile::lane_of_b(lane);
-#pragma unroll
-    for (int d = 0; d < dims; ++d) {
-#pragma unroll
-      for (int g = 0; g < groups; ++g) {
-        prim::cuda::fragment_b2 k;
-        prim::cuda::load_matrices(k.reg, kv_tile::step(k_lane, g, d));
-        words::template multiply_add<0>(scores[2 * g], q[d], k);
-        words::template multiply_add<1>(scores[2 * g + 1], q[d], k);
-      }
-    }
-#pragma unroll
-    for (auto& pair : scores) {
-#pragma unroll
-      for (float& score : pair.at) score *= scale;
-    }
-    const int t = static_cast<int>(lane) % 4;
-    if (count < tiles::keys) {
-#pragma unroll
-      for (int n = 0; n < 2 * groups; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (n * 8 + t * 2 + i % 2 >= count) scores[n].at[i] = prim::minus_infinity;
-        }
-      }
-    }
-    weigh(scores);
-    const std::uint32_t v_lane = keys + kv_tile::bytes + kv_tile::lane_of_a(lane);
-    if (count == tiles::keys) {
-      add_values(scores, v_lane, [](int, prim::cuda::fragment_b2&) {});
-    } else {
-      // Values of keys that the token does not see may be anything.
-      add_values(scores, v_lane, [&](int g, prim::cuda::fragment_b2& v) {
-#pragma unroll
-        for (int eight = 0; eight < 2; ++eight) {
-          const int key = 16 * g + 8 * eight + 2 * t;
-          const std::uint32_t seen =
-              (key < count ? 0xffffu : 0u) | (key + 1 < count ? 0xffff0000u : 0u);
-          v.reg[eight] &= seen;
-          v.reg[2 + eight] &= seen;
-        }
-      });
-    }
-  }
-
- private:
-  /// Weights in the place of scores.
-  __device__ __forceinline__ void weigh(prim::cuda::accumulator (&scores)[2 * groups]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = maximum[half];
-#pragma unroll
-      for (const auto& pair : scores) {
-        most = fmaxf(most, fmaxf(pair.at[2 * half], pair.at[2 * half + 1]));
-      }
-      most = prim::cuda::maximum_of_quad(most);
-      const float shift = prim::finite_maximum(most);
-      if (most != maximum[half]) {
-        const float rescale = prim::cuda::exp2_fast((maximum[half] - shift) * prim::log2_e);
-        denominator[half] *= rescale;
-#pragma unroll
-        for (auto& sums : out) {
-          sums.at[2 * half] *= rescale;
-          sums.at[2 * half + 1] *= rescale;
-        }
-        maximum[half] = most;
-      }
-#pragma unroll
-      for (auto& pair : scores) {
-#pragma unroll
-        for (int odd = 0; odd < 2; ++odd) {
-          float& weight = pair.at[2 * half + odd];
-          weight = prim::cuda::exp2_fast((weight - shift) * prim::log2_e);
-          denominator[half] += weight;
-        }
-      }
-    }
-  }
-  /// out += P V, where `mask(group of keys, values)` may clear values.
-  template <class Mask>
-  __device__ __forceinline__ void add_values(const prim::cuda::accumulator (&weights)[2 * groups],
-                                             std::uint32_t v_lane, const Mask& mask) {
-#pragma unroll
-    for (int g = 0; g < groups; ++g) {
-      const auto &low = weights[2 * g].at, &high = weights[2 * g + 1].at;
-      const prim::cuda::fragment_a p{{words::pack(low[0], low[1]), words::pack(low[2], low[3]),
-                                      words::pack(high[0], high[1]),
-                                      words::pack(high[2], high[3])}};
-#pragma unroll
-      for (int d = 0; d < dims; ++d) {
-        prim::cuda::fragment_b2 v;
-        prim::cuda::load_matrices_transposed(v.reg, kv_tile::step(v_lane, g, d));
-        mask(g, v);
-        words::template multiply_add<0>(out[2 * d], p, v);
-        words::template multiply_add<1>(out[2 * d + 1], p, v);
-      }
-    }
-  }
-};
-
 template <class Kernel>
 __global__ void __launch_bounds__(shared_tiles<Kernel>::block_threads, 1)
     native_sparse_attend_shared(const __grid_constant__ native_sparse_launch launch) {
@@ -302,7 +180,7 @@ __global__ void __launch_bounds__(shared_tiles<Kernel>::block_threads, 1)
   __syncthreads();
   const key_ring<Kernel> ring(launch, shared);
   if (warp < tiles::first_stages && warp < ring.count()) ring.bring(warp);
-  token_rows<Kernel> rows;
+  typename tiles::rows rows;
   prim::cuda::wait_copies<0>();
   __syncwarp();
   rows.load_queries(q_tile, lane);
@@ -320,14 +198,15 @@ __global__ void __launch_bounds__(shared_tiles<Kernel>::block_threads, 1)
     for (int n = 0; n < ring.tiles_of_block(); ++n, left -= tiles::keys) {
       const int number = place * ring.tiles_of_block() + n;
       const std::uint32_t tile = ring.wait(number);
-      if (left > 0) rows.add(tile, min(left, tiles::keys), call.softmax_scale, lane);
+      if (left > 0) {
+        // Tokens behind this one may see the other keys.
+        rows.template add<sm80::unseen_values::anything>(tile, min(left, tiles::keys),
+                                                         call.softmax_scale, lane);
+      }
       ring.release(number);
     }
   }
-  const float sums[2] = {prim::cuda::sum_of_quad(rows.denominator[0]),
-                         prim::cuda::sum_of_quad(rows.denominator[1])};
-  sm80::store_selected<Kernel>(launch, shared.part.tokens, in_sequence, shared.kv_head * heads,
-                               heads, 0, rows.out, sums);
+  rows.store(launch, shared.part.tokens, in_sequence, shared.kv_head * heads, heads);
 }
 
 }  // namespace tessera::kernels::sparse_attention::sm90
