@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
         "d_g=[2,200,2]f32",
         "rwkv6 r=[2,130,2,64]bf16 v=[2,130,2,64] "
         "initial_state=[2,2,64,64]f32",
-        "rwkv6_backward r=[0,50,2,64]bf16 v=[0,50,2,64] u=[2,64]f32 d_u=[2,64]f32",
+        "rwkv6_backward r=[0,50,2,64]bf16 v=[0,50,2,64]",
         "rwkv6 r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 "
         "initial_state=[3,1,128,128]f32 raw_w=true",
         "gated_delta_rule q=[2,300,2,128]bf16 v=[2,300,4,128] g=[2,300,4]f32 beta=[2,300,4]f32 "
@@ -58,17 +58,16 @@ INSTANTIATE_TEST_SUITE_P(
         "initial_state=[1,2,104,200]f32 use_beta_sigmoid=true use_qk_l2norm=true",
         "gated_delta_rule_backward q=[2,300,2,128]bf16 v=[2,300,4,128] g=[2,300,4]f32 "
         "beta=[2,300,4]f32 initial_state=[2,4,128,128]f32 d_final_state=[2,4,128,128]f32 "
-        "d_g=[2,300,4]f32 use_qk_l2norm=true",
+        "use_qk_l2norm=true",
         "gated_delta_rule_backward q=[1,700,2,64]bf16 v=[1,700,2,40] g=[1,700,2]f32 "
-        "beta=[1,700,2]f32 cu_seqlens=[5]i32 initial_state=[4,2,64,40]f32 d_g=[1,700,2]bf16",
+        "beta=[1,700,2]f32 cu_seqlens=[5]i32 initial_state=[4,2,64,40]f32",
         "gated_delta_rule_backward q=[1,190,1,104]bf16 v=[1,190,2,120] beta=[1,190,2]f32 "
         "use_beta_sigmoid=true use_qk_l2norm=true",
         "gated_delta_rule_backward q=[1,500,2,128]bf16 v=[1,500,4,128] g=[1,500,4]f32 "
-        "beta=[1,500,4]f32 A_log=[4]f32 dt_bias=[4]f32 cu_seqlens=[5]i32 d_A_log=[4]f32 "
-        "d_dt_bias=[4]f32 d_g=[1,500,4]f32 use_gate=true use_qk_l2norm=true",
+        "beta=[1,500,4]f32 A_log=[4]f32 dt_bias=[4]f32 cu_seqlens=[5]i32 use_gate=true "
+        "use_qk_l2norm=true",
         "gated_delta_rule_backward q=[0,50,2,64]bf16 v=[0,50,2,64] g=[0,50,2]f32 "
-        "beta=[0,50,2]f32 A_log=[2]f32 dt_bias=[2]f32 d_A_log=[2]f32 d_dt_bias=[2]f32 "
-        "use_gate=true",
+        "beta=[0,50,2]f32 A_log=[2]f32 dt_bias=[2]f32 use_gate=true",
         "kernel_delta_attention q=[2,300,2,128]bf16 v=[2,300,4,128] gk=[2,300,4,128]f32 "
         "beta=[2,300,4]f32 initial_state=[2,4,128,128]f32 use_qk_l2norm=true",
         "kernel_delta_attention q=[1,700,2,64]bf16 v=[1,700,2,72] gk=[1,700,2,64]bf16 "
