@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -198,7 +197,7 @@ TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
     ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
     const auto row = [&](std::int64_t m) { return call.x.data() + m * call.in; };
     row(0)[3] = INFINITY;
-    row(1)[95] = std::numeric_limits<float>::quiet_NaN();
+    row(1)[95] = NAN;
     row(2)[17] = 3e37f;
     for (int i = 0; i < call.in; ++i) row(3)[i] *= 1e-39f;
     row(4)[0] = INFINITY;
@@ -210,7 +209,6 @@ TEST(quantized_matmul, keeps_what_is_not_finite_huge_or_tiny) {
 /// Sums of the largest numbers of a group, and rows of more than a block of codes.
 TEST(quantized_matmul, adds_up_long_groups_and_rows) {
   for (const std::int64_t size : {32, 256, 512, 1024}) {
-    SCOPED_TRACE(size);
     const quantized_options options{.bits = 4, .group_size = size};
     product_call call(5, options, size == 32 ? 2080 : 2048);
     ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
@@ -276,7 +274,7 @@ TEST(quantized_matmul, gives_a_row_of_the_batch_the_same_bits_as_alone) {
 /// Products of groups: five matrices of weights of which x has rows of some.
 TEST(quantized_grouped_matmul, gives_rows_the_bits_of_a_product_with_their_weights) {
   constexpr std::int64_t rows = 310, out = 48, in = 96, matrices = 3;
-  constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int32_t most = INT32_MAX;
   // Rows of a group that has no weights here, a long group, none, and more than there are.
   const std::vector<std::int32_t> sizes{7, 300, -5, most};
   for (const quantized_options& format : formats) {
@@ -355,11 +353,9 @@ TEST(quantized_grouped_matmul, without_groups_gives_zeros) {
 }
 
 TEST(quantize, keeps_nan_where_codes_have_it_and_bounds_infinity) {
-  constexpr float infinite = std::numeric_limits<float>::infinity();
-  const float nan = std::nanf("");
   std::vector<float> weights(32, 1.0f), decoded(32);
-  weights[3] = nan;
-  weights[5] = -infinite;
+  weights[3] = NAN;
+  weights[5] = -INFINITY;
   std::vector<std::uint32_t> words(8);
   std::vector<std::uint8_t> scales(1);
   weight_args args{.w = view(weights.data(), {1, 32}),
@@ -382,7 +378,6 @@ TEST(quantize, keeps_nan_where_codes_have_it_and_bounds_infinity) {
 /// Whichever row multiplies codes as they are: zeros come to sums by themselves, and infinity less
 /// infinity is no number.
 TEST(quantized_matmul, an_infinite_scale_makes_infinite_sums) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const affine_weight_form form : {affine_weight_form::zero, affine_weight_form::bias}) {
     const quantized_options options{.bits = 4, .group_size = 32, .affine_form = form};
     for (const std::int64_t rows : {1, 20}) {
@@ -390,11 +385,11 @@ TEST(quantized_matmul, an_infinite_scale_makes_infinite_sums) {
       ASSERT_TRUE(prepack_quantized_weights(call.weights(), options));
       std::fill(call.x.begin(), call.x.end(), 1.0f);
       std::fill(call.words.begin(), call.words.begin() + 4, 0x99999999u);
-      call.float_scales[0] = infinity;
+      call.float_scales[0] = INFINITY;
       call.zeros[0] = 3;
       call.run(0, rows);
       for (std::int64_t m = 0; m < rows; ++m) {
-        EXPECT_EQ(call.y[static_cast<std::size_t>(m * call.out)], infinity) << rows << ": " << m;
+        EXPECT_EQ(call.y[static_cast<std::size_t>(m * call.out)], INFINITY) << rows << ": " << m;
         EXPECT_TRUE(std::isfinite(call.y[static_cast<std::size_t>(m * call.out + 1)]));
       }
     }
