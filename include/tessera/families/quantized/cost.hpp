@@ -116,8 +116,8 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
   }
   if (multiplies_codes(config) || multiplies_pairs(config)) {
     // Codes are unpacked for four rows of x at a time; each element of fixed point has three bytes.
-    const auto fours = static_cast<double>((facts.demand.batch / matrices + 3) / 4);
-    work.vector_operations = 0.6 * facts.weights * std::max(fours, 1.0);
+    const std::int64_t fours = std::max<std::int64_t>(1, (facts.demand.batch / matrices + 3) / 4);
+    work.vector_operations = 0.6 * facts.weights * static_cast<double>(fours);
     work.flops = (multiplies_codes(config) ? 6.0 : 2.0) * facts.terms;
     work.product_share = multiplies_codes(config) ? 0.5 : 0.55;
   }
