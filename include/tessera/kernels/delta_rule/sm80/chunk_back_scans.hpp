@@ -14,6 +14,7 @@
 
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_columns.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_memory.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 #include <tessera/kernels/recurrence/sm80/warp_state.hpp>
@@ -315,27 +316,16 @@ __global__ void __launch_bounds__(Shape::threads, 2)
   }
   if (!all.has_states) return;
 
-  const std::int64_t own = column + static_cast<int>(threadIdx.x) / 32 * 16;
-  const auto columns_of = [&](const auto& states) {
-    return recurrence::sm80::state_columns{
-        .channel = states.channel,
-        .channels = static_cast<int>(call.key_dim),
-        .columns = static_cast<int>(max(call.value_dim - own, std::int64_t{0}))};
-  };
-  const auto first_of = [&](const auto& states) {
-    return all.slot * states.sequence + head * states.head + own;
-  };
+  const warp_columns columns(call, all, head, column);
   recurrence::sm80::warp_state<Shape::keys, 1> state;
-  const auto from = Back ? call.d_last : initial_states<device_code>(call, all);
-  state.load(from.data, from.type, first_of(from), columns_of(from));
+  columns.load(state, Back ? call.d_last : initial_states<device_code>(call, all));
   if (all.length > 0) {
     delta_chunk_scan<Element, Shape, Back>(args, shared, all, head, column).go_through(state);
   }
   if (!Back) return;
   // What lies where a sequence starts from 0 counts for nothing.
   if (all.starts_from_zero) state.load(nullptr, dtype::f32, 0, {});
-  state.store(call.d_initial.data, call.d_initial.type, first_of(call.d_initial),
-              columns_of(call.d_initial));
+  columns.store(state, call.d_initial);
 }
 
 }  // namespace tessera::kernels::delta_rule::sm80

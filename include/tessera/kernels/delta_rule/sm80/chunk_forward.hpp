@@ -253,23 +253,13 @@ __global__ void __launch_bounds__(Shape::threads, 256 / Shape::threads)
   }
   if (!all.has_states) return;
 
-  const std::int64_t own = column + static_cast<int>(threadIdx.x) / 32 * 16;
-  const auto columns_of = [&](const auto& states) {
-    return recurrence::sm80::state_columns{
-        .channel = states.channel,
-        .channels = static_cast<int>(args.key_dim),
-        .columns = static_cast<int>(max(args.value_dim - own, std::int64_t{0}))};
-  };
-  const auto first_of = [&](const auto& states) {
-    return all.slot * states.sequence + head * states.head + own;
-  };
+  const warp_columns columns(args, all, head, column);
   recurrence::sm80::warp_state<Shape::keys, 1> state;
-  const auto initial = initial_states<device_code>(args, all);
-  state.load(initial.data, initial.type, first_of(initial), columns_of(initial));
+  columns.load(state, initial_states<device_code>(args, all));
   if (all.length > 0) {
     delta_chunk_walk<Element, Shape>(args, shared, all, head, column).go_through(state);
   }
-  state.store(args.last.data, args.last.type, first_of(args.last), columns_of(args.last));
+  columns.store(state, args.last);
 }
 
 }  // namespace tessera::kernels::delta_rule::sm80

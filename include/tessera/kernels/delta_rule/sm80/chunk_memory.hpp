@@ -10,6 +10,7 @@
 #include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm80/tokens.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
+#include <tessera/kernels/recurrence/sm80/warp_state.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -32,6 +33,44 @@ struct delta_chunk_memory {
   float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
   int first_not_finite[Shape::columns];
   ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_out;
+};
+
+/// The 16 columns of a warp, of those that a block has from `column` on, in the states of a
+/// sequence and value head.
+class warp_columns {
+ public:
+  __device__ __forceinline__ warp_columns(const delta_rule_kernel_args& args, const sequence& all,
+                                          std::int64_t head, std::int64_t column)
+      : args_(args),
+        slot_(all.slot),
+        head_(head),
+        column_(column + static_cast<int>(threadIdx.x) / 32 * 16) {}
+
+  template <class State>
+  __device__ __forceinline__ void load(State& state,
+                                       const delta_rule_states<const void>& from) const {
+    state.load(from.data, from.type, first_of(from), place_in(from));
+  }
+  template <class State>
+  __device__ __forceinline__ void store(State& state, const delta_rule_states<void>& to) const {
+    state.store(to.data, to.type, first_of(to), place_in(to));
+  }
+
+ private:
+  template <class Data>
+  __device__ __forceinline__ std::int64_t first_of(const delta_rule_states<Data>& states) const {
+    return slot_ * states.sequence + head_ * states.head + column_;
+  }
+  template <class Data>
+  __device__ __forceinline__ recurrence::sm80::state_columns place_in(
+      const delta_rule_states<Data>& states) const {
+    return {.channel = states.channel,
+            .channels = static_cast<int>(args_.key_dim),
+            .columns = static_cast<int>(max(args_.value_dim - column_, std::int64_t{0}))};
+  }
+
+  const delta_rule_kernel_args& args_;
+  std::int64_t slot_, head_, column_;
 };
 
 /// Decays by one warp, beta by another; behind the last token beta is 0 and nothing decays.
