@@ -281,34 +281,37 @@ class backward_launch {
         of_chunks_.kept_floats_of(of_chunks_.heads) * threads_ > 0x1p56) {
       return PTRDIFF_MAX;
     }
-    return static_cast<std::size_t>(scratch::bytes_of_sums(args_) +
-                                    threads_ * floats_of_thread() * std::int64_t{sizeof(float)});
+    return static_cast<std::size_t>(scratch::bytes_of_sums(args_) + threads_ * bytes_of_thread());
   }
 
   void run(std::byte* memory) const {
     auto* const sums = reinterpret_cast<double*>(memory);
     std::fill_n(sums, scratch::all_sums(args_), 0.0);
-    auto* const of_threads = reinterpret_cast<float*>(memory + scratch::bytes_of_sums(args_));
+    std::byte* const of_threads = memory + scratch::bytes_of_sums(args_);
+    const std::int64_t of_thread = bytes_of_thread();
     const std::int64_t together = of_chunks_.together;
     const std::int64_t parts = (args_.key_heads + together - 1) / together;
     prim::parallel_items<isa_type>(
         sequences_with_rest(args_) * parts, threads_, [&](std::int64_t item, int thread) {
           const sequence tokens = sequence_of<isa_type>(args_, item / parts);
           if (!tokens.is_rest && !tokens.has_states) return;
-          run_heads(tokens, item % parts * together, of_threads + thread * floats_of_thread(),
-                    sums);
+          run_heads(tokens, item % parts * together, of_threads + thread * of_thread, sums);
         });
     if (args_.gate.raw) store_gate_sums(sums);
   }
 
  private:
   /// Whichever way the tokens of a sequence go.
-  std::int64_t floats_of_thread() const {
-    return padded(std::max(scratch::floats_of_thread(args_), of_chunks_.floats()));
+  std::int64_t bytes_of_thread() const {
+    const std::int64_t by_tokens =
+        padded(scratch::floats_of_thread(args_)) * std::int64_t{sizeof(float)};
+    const auto by_chunks = static_cast<std::int64_t>(chunk_scratch<Row>(of_chunks_, nullptr).bytes);
+    return std::max(by_tokens, by_chunks);
   }
 
   /// Some key heads of a sequence, with their value heads.
-  void run_heads(const sequence& tokens, std::int64_t first, float* memory, double* sums) const {
+  void run_heads(const sequence& tokens, std::int64_t first, std::byte* memory,
+                 double* sums) const {
     const std::int64_t width = scratch::sums(args_);
     double* const of_sequence = sums + tokens.number * args_.value_heads * width;
     const gate_sums of_first_head{of_sequence, of_sequence + 1};
@@ -321,7 +324,7 @@ class backward_launch {
       }
       return;
     }
-    const scratch own(args_, memory);
+    const scratch own(args_, reinterpret_cast<float*>(memory));
     const std::int64_t end = std::min(first + of_chunks_.together, args_.key_heads);
     for (std::int64_t head = first; head < end; ++head) {
       const backward_item<Row> work(args_, own, tokens, head);

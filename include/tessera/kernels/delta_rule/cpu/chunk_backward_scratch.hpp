@@ -22,6 +22,7 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
@@ -64,18 +65,6 @@ struct chunk_extents {
            (static_cast<double>(kept_states) * static_cast<double>(state) +
             static_cast<double>(tokens) * static_cast<double>(values));
   }
-  /// Of the rows of a chunk.
-  std::int64_t row_floats() const noexcept {
-    return chunk_tokens * ((7 + 5 * writes) * keys + (1 + 2 * writes) * values +
-                           4 * writes * chunk_tokens + 2) +
-           3 * keys;
-  }
-  /// Of a thread.
-  std::int64_t floats() const noexcept {
-    return heads * (kept_states * state + tokens * values + state) +
-           segment * (tile + row_floats()) + 2 * tile + 2 * segment_tokens * keys +
-           std::max(keys, values) + chunk_tokens * (keys + std::int64_t{traits<Row>::width});
-  }
 
   std::int64_t keys, values, state, tile, tokens, kept_states, group, writes, together, heads;
 };
@@ -99,33 +88,35 @@ struct chunk_rows {
   float *beta, *d_beta;
 };
 
-/// The parts of a thread.
+/// The parts of a thread; null: these are only counted.
 template <class Row>
 struct chunk_scratch {
   using extents = chunk_extents<Row>;
 
-  chunk_scratch(const extents& extent, float* memory) : size(extent) {
-    const auto take = [&](float*& part, std::int64_t count) {
-      part = memory;
-      memory += count;
-    };
-    take(kept_, size.heads * size.kept_states * size.state);
-    take(found_, size.heads * size.tokens * size.values);
-    take(gradients_, size.heads * size.state);
-    take(tiles_, extents::segment * size.tile);
-    take(turned_tile, size.tile);
-    take(turned_gradient, size.tile);
-    take(d_q, extents::segment_tokens * size.keys);
-    take(d_k, extents::segment_tokens * size.keys);
-    take(row, std::max(size.keys, size.values));
-    take(of_keys, chunk_tokens * size.keys);
-    take(of_pairs, chunk_tokens * std::int64_t{traits<Row>::width});
-    rows_begin_ = memory;
-    for (chunk_rows& of : rows) carve(of, take);
+  chunk_scratch(const extents& extent, std::byte* memory) : size(extent) {
+    prim::float_carver carver(memory);
+    kept_ = carver.take(size.heads * size.kept_states * size.state);
+    found_ = carver.take(size.heads * size.tokens * size.values);
+    gradients_ = carver.take(size.heads * size.state);
+    tiles_ = carver.take(extents::segment * size.tile);
+    turned_tile = carver.take(size.tile);
+    turned_gradient = carver.take(size.tile);
+    d_q = carver.take(extents::segment_tokens * size.keys);
+    d_k = carver.take(extents::segment_tokens * size.keys);
+    row = carver.take(std::max(size.keys, size.values));
+    of_keys = carver.take(chunk_tokens * size.keys);
+    of_pairs = carver.take(chunk_tokens * std::int64_t{traits<Row>::width});
+    rows_begin_ = carver.take(0);
+    const std::size_t in_front = carver.bytes();
+    if constexpr (extents::has_chunks) {
+      for (chunk_rows& of : rows) carve(of, carver);
+    }
+    bytes = carver.bytes();
+    rows_floats_ = (bytes - in_front) / sizeof(float);
   }
 
   /// Zeros behind the channels, which are not written again.
-  void clear_rows() const { std::fill_n(rows_begin_, extents::segment * size.row_floats(), 0.0f); }
+  void clear_rows() const { std::fill_n(rows_begin_, rows_floats_, 0.0f); }
 
   float* kept(std::int64_t segment, std::int64_t member) const {
     return kept_ + (segment * size.heads + member) * size.state;
@@ -137,6 +128,7 @@ struct chunk_scratch {
   float* tile(std::int64_t chunk) const { return tiles_ + chunk * size.tile; }
 
   extents size;
+  std::size_t bytes;
   chunk_rows rows[extents::has_chunks ? extents::segment : 1];
   float *turned_tile, *turned_gradient;
   float *d_q, *d_k;
@@ -145,8 +137,8 @@ struct chunk_scratch {
   float* of_pairs;  ///< [chunk][a register]
 
  private:
-  template <class Take>
-  void carve(chunk_rows& of, const Take& take) const {
+  void carve(chunk_rows& of, prim::float_carver& carver) const {
+    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
     const std::int64_t keys = chunk_tokens * size.keys, values = chunk_tokens * size.values;
     take(of.decay, keys);
     for (int r = 0; r < 2; ++r) {
@@ -174,6 +166,7 @@ struct chunk_scratch {
 
   float *kept_, *found_, *gradients_, *tiles_;
   float* rows_begin_;
+  std::size_t rows_floats_;
 };
 
 }  // namespace tessera::kernels::delta_rule::cpu
