@@ -239,10 +239,10 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
                       (sizes.batch > 1 && bytes >= least_listed_bytes);
   if (sizes.bytes_of_key == 0 || !wanted) return list;
   const bool decode = kernel.phase == attention_phase::decode;
-  const auto is_counted = [&](const listing& made) {
-    return product(made.items, std::max<std::int64_t>(1, sizes.kv_heads)) <= INT32_MAX &&
-           product(made.tiles, std::max<std::int64_t>(1, sizes.kv_heads)) <= INT32_MAX &&
-           made.tiles <= most_listed_tiles;
+  const std::int64_t heads = std::max<std::int64_t>(1, sizes.kv_heads);
+  const auto is_counted = [&](const listing& planned) {
+    return product(planned.items, heads) <= INT32_MAX &&
+           product(planned.tiles, heads) <= INT32_MAX && planned.tiles <= most_listed_tiles;
   };
   if (sizes.prefixes > 0 && !sizes.packed && sizes.q_len == 1 && has_own_kernel(kernel)) {
     listing apart = listing_apart(kernel, sizes, multiprocessors);
@@ -260,7 +260,6 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
       std::max<std::int64_t>(1, (key_tiles + list.least_tiles - 1) / list.least_tiles);
   // Of n tiles of keys and waves of at most w items, no more than w tiles of rows have several
   // items, and they no more than 2 w.
-  const std::int64_t heads = std::max<std::int64_t>(1, sizes.kv_heads);
   const std::int64_t cut = (std::int64_t{most_waves} * list.slots + heads - 1) / heads + 1;
   if (sizes.batch_invariant) {
     const std::int64_t parts =
