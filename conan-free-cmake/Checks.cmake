@@ -99,6 +99,8 @@ endif()
 
 if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
   set(compiler -- -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
+  # ccache then has what the sources as a folder are compiled to: the main build's.
+  set(as_here -DTESSERA_WERROR=${TESSERA_WERROR})
   tessera_check(install COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
   set_tests_properties(build/install PROPERTIES FIXTURES_SETUP installed)
   tessera_check(installed_targets COMMAND Python3::Interpreter ${checks}/installed_targets.py
@@ -117,11 +119,11 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     ${checks}/readme.py ${work}/readme_installed --prefix ${prefix} ${compiler})
   tessera_check(readme_subdirectory TIMEOUT 600 COMMAND Python3::Interpreter
     ${checks}/readme.py ${work}/readme_subdirectory --subdirectory $<TARGET_FILE:tessera_generate>
-    ${compiler})
+    ${compiler} ${as_here})
   tessera_check(add_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/add_kernels.py ${work}/add_kernels_installed --prefix ${prefix} ${compiler})
   tessera_check(add_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter
-    ${checks}/add_kernels.py ${work}/add_kernels_subdirectory --subdirectory ${compiler})
+    ${checks}/add_kernels.py ${work}/add_kernels_subdirectory --subdirectory ${compiler} ${as_here})
   tessera_check(random_subsets NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
     ${checks}/random_subsets.py 3 ${work}/random_subsets ${prefix})
   if(TESSERA_CUDA_ARCHITECTURES)
@@ -138,7 +140,7 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
       -- -DCMAKE_CXX_COMPILER=${TESSERA_CLANGXX})
   endif()
   tessera_check(tune_machine TIMEOUT 900 COMMAND Python3::Interpreter
-    ${checks}/tune_machine.py ${work}/tune_machine -DTESSERA_WERROR=${TESSERA_WERROR}
+    ${checks}/tune_machine.py ${work}/tune_machine ${as_here}
     -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
   if(TESSERA_PKG_CONFIG)
     tessera_check(pkg_config NEEDS installed COMMAND Python3::Interpreter

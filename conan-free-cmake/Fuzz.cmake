@@ -4,6 +4,21 @@ include_guard(GLOBAL)
 
 set(fuzz ${PROJECT_SOURCE_DIR}/tests/fuzz)
 file(GLOB sources CONFIGURE_DEPENDS ${fuzz}/*.cpp)
+
+# libFuzzer targets, and the readers that all of them link, which are compiled once.
+set(flags -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+  -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
+  -I${PROJECT_SOURCE_DIR}/generated/include -idirafter ${TESSERA_BOOST_INCLUDE_DIR})
+set(readers ${CMAKE_CURRENT_BINARY_DIR}/fuzz/interop.o)
+if(TESSERA_CLANGXX)
+  set(interop ${PROJECT_SOURCE_DIR}/generated/units/interop.cpp)
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzz)
+  add_custom_command(OUTPUT ${readers}
+    COMMAND ${TESSERA_CLANGXX} ${flags} -MD -MF ${readers}.d -c ${interop} -o ${readers}
+    DEPENDS ${interop} DEPFILE ${readers}.d COMMENT "Building readers with libFuzzer" VERBATIM)
+  add_custom_target(fuzz_readers DEPENDS ${readers})
+endif()
+
 foreach(source IN LISTS sources)
   cmake_path(GET source STEM name)
   if(NOT name MATCHES "^fuzz_")
@@ -13,16 +28,13 @@ foreach(source IN LISTS sources)
     tessera_own_code(${name})
   elseif(TESSERA_CLANGXX)
     set(program ${CMAKE_CURRENT_BINARY_DIR}/fuzz/${name})
-    set(flags -std=c++20 -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
-      -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
-      -I${PROJECT_SOURCE_DIR}/generated/include -idirafter ${TESSERA_BOOST_INCLUDE_DIR})
     add_custom_command(OUTPUT ${program}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name}
-      COMMAND ${TESSERA_CLANGXX} ${flags} -MD -MF ${program}.d ${source}
-        ${PROJECT_SOURCE_DIR}/generated/units/interop.cpp -o ${program}
-      DEPENDS ${source} ${PROJECT_SOURCE_DIR}/generated/units/interop.cpp
+      COMMAND ${TESSERA_CLANGXX} ${flags} -MD -MF ${program}.d ${source} ${readers} -o ${program}
+      DEPENDS ${source} ${readers}
       DEPFILE ${program}.d COMMENT "Building ${name} with libFuzzer" VERBATIM)
     add_custom_target(${name} ALL DEPENDS ${program})
+    add_dependencies(${name} fuzz_readers)
     string(REPLACE "fuzz_" "" corpus ${name})
     add_test(NAME fuzz/${corpus} COMMAND ${program} -max_total_time=20 -timeout=10 -rss_limit_mb=2048
       ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name} ${fuzz}/corpus/${corpus})

@@ -40,3 +40,27 @@ function(tessera_warnings target)
 -Wno-maybe-uninitialized;-Wno-uninitialized;-Wno-restrict;-Wno-stringop-overflow>")
   endif()
 endfunction()
+
+# For machines that compile device code and cannot run it, as .ci/run does: nvcc 13 then optimises as little
+# as it can what no check reads off the objects, which takes a third of the time. Rows of attention and its
+# gradients stay as they are shipped, because tests/build/cuda_resources.py judges their registers, but for
+# rows of any head dim, which may keep values in memory.
+option(TESSERA_QUICK_DEVICE_CODE "Optimise device code little where its objects are not judged" OFF)
+mark_as_advanced(TESSERA_QUICK_DEVICE_CODE)
+function(tessera_quick_device_flags result)
+  set(${result} "" PARENT_SCOPE)
+  if(TESSERA_QUICK_DEVICE_CODE AND CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA"
+     AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    set(${result} --Ofast-compile=max PARENT_SCOPE)
+  endif()
+endfunction()
+
+# tessera_quick_device_units(<units>...): the flags for those that are not judged.
+function(tessera_quick_device_units)
+  tessera_quick_device_flags(flags)
+  set(units ${ARGN})
+  list(FILTER units EXCLUDE REGEX "/attention_(backward|[a-z0-9_]*_to_d)[^/]*$")
+  if(flags AND units)
+    set_property(SOURCE ${units} APPEND PROPERTY COMPILE_OPTIONS ${flags})
+  endif()
+endfunction()
