@@ -63,7 +63,7 @@ if(plain AND library_type STREQUAL "STATIC_LIBRARY")
       COMMAND ${checks}/symbols.sh $<TARGET_FILE:tessera> --initialisers)
     if(NOT TESSERA_CUDA_ARCHITECTURES)
       tessera_check(core_size COMMAND Python3::Interpreter ${checks}/core_size.py
-        $<TARGET_FILE:tessera> 170000 50000 attention=110000)
+        $<TARGET_FILE:tessera> 166000 44000 attention=109000)
     endif()
   endif()
 endif()

@@ -200,6 +200,7 @@ function(tessera_generator result)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tools/generate/*.hpp
     ${tessera_SOURCE_DIR}/include/tessera/spec/*.hpp
     ${tessera_SOURCE_DIR}/include/tessera/families/*.hpp
+    ${tessera_SOURCE_DIR}/include/tessera/lookup/*.hpp
     ${tessera_SOURCE_DIR}/include/tessera/runtime/*.hpp)
   foreach(file IN LISTS sources headers)
     if(${file} IS_NEWER_THAN ${program})

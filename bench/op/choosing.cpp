@@ -12,11 +12,11 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/impl/select.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
 
 #include "bench/support/report.hpp"

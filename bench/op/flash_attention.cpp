@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/beside.hpp"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"

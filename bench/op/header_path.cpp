@@ -12,7 +12,7 @@
 #include <string>
 
 #include <tessera/api/flash_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/launch.hpp>
 #include <tessera/spec/problem_text.hpp>

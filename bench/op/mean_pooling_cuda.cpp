@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <tessera/api/mean_pooling.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/families/mean_pooling/demand.hpp>
-#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/runtime/device_memory.hpp>
 #include <tessera/runtime/family.hpp>

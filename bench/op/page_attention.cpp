@@ -9,7 +9,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 
 #include "bench/support/memory.hpp"
 #include "bench/support/operation_case.hpp"

@@ -16,7 +16,7 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/page_attention.hpp>
 #include <tessera/api/unified_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/runtime/device_memory.hpp>
 
 #include "bench/support/alternate.hpp"

@@ -18,7 +18,7 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/spec/problem_text.hpp>
 

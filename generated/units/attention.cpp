@@ -5,10 +5,9 @@
 #include <tessera/api/ragged_decode_attention.hpp>
 #include <tessera/api/ragged_page_attention.hpp>
 #include <tessera/api/unified_attention.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/row.hpp>
-#include <tessera/runtime/impl/attention.hpp>
 #include <tessera/runtime/operation.hpp>
 #include <tessera/spec/table.hpp>
 
@@ -286,7 +285,7 @@ std::string_view attention_code_version(device_kind kind) noexcept {
 }
 
 constinit const family attention_record =
-    family_of<attention_of_build, &attention_registry, &attention_code_version>();
+    family_of<attention_family, &attention_registry, &attention_code_version>();
 
 status flash_attention(const flash_attention_args& args, const flash_attention_options& options, const context& where) {
   return call_of(attention_record, flash_op::flash_attention, args, options, where);

@@ -3,7 +3,6 @@
 #include <tessera/api/ragged_delta_rule.hpp>
 #include <tessera/api/rwkv7.hpp>
 #include <tessera/families/delta_rule/family.hpp>
-#include <tessera/families/delta_rule/lower.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/delta_rule/row.hpp>
 #include <tessera/runtime/operation.hpp>
@@ -88,7 +87,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5af230f12520eddb";
+  if (kind == device_kind::cpu) return "8c14bdc037099ff0";
   if (kind == device_kind::cuda) return "d3ce35026cd69b33";
   return {};
 }

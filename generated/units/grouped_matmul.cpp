@@ -2,7 +2,6 @@
 #include <tessera/api/grouped_matmul.hpp>
 #include <tessera/api/scaled_matmul.hpp>
 #include <tessera/families/grouped_matmul/family.hpp>
-#include <tessera/families/grouped_matmul/lower.hpp>
 #include <tessera/families/grouped_matmul/registry.hpp>
 #include <tessera/families/grouped_matmul/row.hpp>
 #include <tessera/runtime/operation.hpp>

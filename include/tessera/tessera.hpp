@@ -18,9 +18,11 @@
 #include <tessera/flash_attention.hpp>
 #include <tessera/fp8_attention.hpp>
 #include <tessera/grouped_matmul.hpp>
+#include <tessera/interop/config_classes.hpp>
 #include <tessera/kv_cache.hpp>
 #include <tessera/latent_attention.hpp>
 #include <tessera/linear_attention.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/losses.hpp>
 #include <tessera/mean_pooling.hpp>
 #include <tessera/page_attention.hpp>
@@ -28,14 +30,13 @@
 #include <tessera/ragged_decode_attention.hpp>
 #include <tessera/ragged_delta_rule.hpp>
 #include <tessera/ragged_page_attention.hpp>
-#include <tessera/runtime/config_classes.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/rwkv7.hpp>
 #include <tessera/scaled_matmul.hpp>
 #include <tessera/selective_scan.hpp>

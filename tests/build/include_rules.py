@@ -13,12 +13,16 @@ ALLOWED = {
     "prim": {"spec", "prim"},
     "families": {"spec", "prim/common", "families"},
     "kernels": {"spec", "prim", "families", "kernels"},
-    "runtime": {"spec", "families", "runtime"},
-    "runtime/impl": {"spec", "families", "runtime", "runtime/impl", "api", "prim/common"},
+    "lookup": {"spec", "lookup"},
+    "lookup/impl": {"spec", "lookup", "lookup/impl"},
+    "runtime": {"spec", "families", "lookup", "runtime"},
+    "runtime/impl": {"spec", "families", "lookup", "lookup/impl", "runtime", "runtime/impl", "api",
+                     "prim/common"},
     "api": {"spec", "families", "runtime", "api"},
     "interop": {"spec", "interop"},
     "interop/impl": {"spec", "runtime", "api", "interop", "interop/impl", "top"},
-    "top": {"spec", "prim", "families", "kernels", "runtime", "api", "interop", "top"},
+    "top": {"spec", "prim", "families", "kernels", "lookup", "runtime", "api",
+            "interop", "top"},
 }
 # Single headers that reach further.
 ALSO = {

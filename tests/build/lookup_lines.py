@@ -1,4 +1,4 @@
-"""Lines of lookup tables, as include/tessera/runtime/lookup/record.hpp describes them."""
+"""Lines of lookup tables, as include/tessera/lookup/record.hpp describes them."""
 
 COLUMNS = {"family": "attention", "semantic_version": "1", "code_version": "0", "device_class": "cpu",
            "identity": "type=f32", "size": "q_len=1", "row": "", "median_us": "10", "spread_us": "1",

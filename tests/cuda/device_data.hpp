@@ -9,7 +9,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/families/attention/declaration.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/device_image.hpp"

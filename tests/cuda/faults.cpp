@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/impl/content_rules.hpp>
+#include <tessera/prim/common/content_rules.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
 
 #include "tests/cuda/device_values.hpp"
@@ -67,7 +67,7 @@ TEST_P(checked_plans, count_what_the_cpu_refuses) {
 }
 
 /// A list of numbers in memory of either side.
-impl::number_list list_of(const void* numbers, std::size_t entries) {
+prim::number_list list_of(const void* numbers, std::size_t entries) {
   return {
       .data = numbers, .rank = 1, .extent = {static_cast<std::int64_t>(entries)}, .stride = {1}};
 }
@@ -85,12 +85,12 @@ TEST(count_faults, finds_what_long_lists_hold_twice) {
   device_values<std::int32_t> there(numbers), apart_there(apart), offsets_there(offsets);
   for (const tensor_contents holds : {tensor_contents::indices, tensor_contents::slots}) {
     const bool slots = holds == tensor_contents::slots;
-    impl::content_rule rule{.holds = holds, .limit = limit};
+    prim::content_rule rule{.holds = holds, .limit = limit};
     rule.numbers = list_of(numbers.data(), numbers.size());
     if (slots) rule.used_by = list_of(offsets.data(), offsets.size());
     if (!slots) rule.apart = list_of(apart.data(), apart.size());
     std::uint64_t expected = 0;
-    for (std::int64_t n = 0; n < impl::entries_of(rule); ++n) expected += impl::is_fault(rule, n);
+    for (std::int64_t n = 0; n < prim::entries_of(rule); ++n) expected += prim::is_fault(rule, n);
     rule.numbers.data = there.data();
     if (slots) rule.used_by.data = offsets_there.data();
     if (!slots) rule.apart.data = apart_there.data();

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/grouped_matmul/lower.hpp>
+#include <tessera/families/grouped_matmul/operations.hpp>
 #include <tessera/grouped_matmul.hpp>
 
 #include "tests/support/call_run.hpp"

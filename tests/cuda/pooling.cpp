@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/mean_pooling.hpp>
 
 #include "tests/support/place.hpp"

@@ -13,10 +13,10 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
-#include <tessera/families/attention_backward/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
+#include <tessera/families/attention_backward/declaration.hpp>
+#include <tessera/families/sparse_attention/declaration.hpp>
 #include <tessera/families/sparse_attention/family.hpp>
-#include <tessera/families/sparse_attention/lower.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/sparse_attention.hpp>
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <tessera/runtime/impl/lines.hpp>
-#include <tessera/runtime/impl/lookup_table.hpp>
+#include <tessera/lookup/impl/record.hpp>
+#include <tessera/lookup/impl/table.hpp>
 
 namespace {
 

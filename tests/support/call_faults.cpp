@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include <tessera/runtime/impl/content_rules.hpp>
+#include <tessera/prim/common/content_rules.hpp>
 
 #include "../reference/operations.hpp"
 
@@ -18,9 +18,9 @@ bool has_content_rules(const operation& op) {
 
 std::vector<std::uint64_t> faults_of(const bound_call& call) {
   std::vector<std::uint64_t> faults(call.form().tensors.size());
-  impl::for_each_content_rule(call, [&](std::size_t tensor, const impl::content_rule& rule) {
-    for (std::int64_t entry = 0; entry < impl::entries_of(rule); ++entry) {
-      faults[tensor] += impl::is_fault(rule, entry) ? 1u : 0u;
+  prim::for_each_content_rule(call, [&](std::size_t tensor, const prim::content_rule& rule) {
+    for (std::int64_t entry = 0; entry < prim::entries_of(rule); ++entry) {
+      faults[tensor] += prim::is_fault(rule, entry) ? 1u : 0u;
     }
   });
   return faults;

@@ -7,7 +7,7 @@
 
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/families/attention/demand.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/registry.hpp>
 
 #include "flash_cases.hpp"

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 
 #include "axes/attention_cuda.hpp"
 #include "axes/attention_paged.hpp"
@@ -31,8 +31,6 @@ struct attention_description {
   static constexpr std::array<std::string_view, 6> api_headers{
       "flash_attention",         "fp8_attention",         "page_attention",
       "ragged_decode_attention", "ragged_page_attention", "unified_attention"};
-  static constexpr std::string_view host_family = "attention_of_build";
-  static constexpr std::string_view host_header = "tessera/runtime/impl/attention.hpp";
 
   static constexpr bool entry_functions = true;
 

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <tessera/families/attention_backward/declaration.hpp>
 #include <tessera/families/attention_backward/family.hpp>
-#include <tessera/families/attention_backward/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/chunked_scan/family.hpp>
-#include <tessera/families/chunked_scan/lower.hpp>
+#include <tessera/families/chunked_scan/operations.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

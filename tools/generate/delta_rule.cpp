@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/delta_rule/family.hpp>
-#include <tessera/families/delta_rule/lower.hpp>
+#include <tessera/families/delta_rule/operations.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

@@ -9,8 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tessera/runtime/impl/lines.hpp>
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/impl/record.hpp>
+#include <tessera/lookup/record.hpp>
+#include <tessera/runtime/impl/trace_line.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "../tessera/model_problems.hpp"

@@ -6,7 +6,6 @@
 // | config_type, runtime_family | its config; its runtime struct |
 // | problems | a tuple of its problems' types |
 // | api_headers | optional: what declares its functions, where that is not one header of its name |
-// | host_family, host_header | optional: what its record is made of, if not of runtime_family |
 // | blocks() | the default table: a list of blocks of axes |
 // | axes | a tuple of `axis`: which values a block crosses, outermost first |
 // | unit_of(config) | rows with the same text share a translation unit |
@@ -301,11 +300,6 @@ family described_family() {
     family.api_headers.assign(Described::api_headers.begin(), Described::api_headers.end());
   }
   family.runtime_struct = name_of_type<typename Described::runtime_family>();
-  family.runtime_header = fmt::format("tessera/families/{}/family.hpp", family.name);
-  if constexpr (requires { Described::host_family; }) {
-    family.runtime_struct = Described::host_family;
-    family.runtime_header = Described::host_header;
-  }
   family.problems = types_of(static_cast<const typename Described::problems*>(nullptr));
   family.has_entry_functions = has_entry_functions<Described>();
   family.has_own_row_header = requires(typename Described::config_type config) {

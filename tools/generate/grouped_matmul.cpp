@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include <tessera/families/grouped_matmul/family.hpp>
-#include <tessera/families/grouped_matmul/lower.hpp>
+#include <tessera/families/grouped_matmul/operations.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

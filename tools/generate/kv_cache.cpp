@@ -5,8 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <tessera/families/kv_cache/declaration.hpp>
 #include <tessera/families/kv_cache/family.hpp>
-#include <tessera/families/kv_cache/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <tessera/families/latent_attention/declaration.hpp>
 #include <tessera/families/latent_attention/family.hpp>
-#include <tessera/families/latent_attention/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

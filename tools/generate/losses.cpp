@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <tessera/families/losses/declaration.hpp>
 #include <tessera/families/losses/family.hpp>
-#include <tessera/families/losses/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/families/mean_pooling/family.hpp>
-#include <tessera/families/mean_pooling/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

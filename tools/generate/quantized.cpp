@@ -5,8 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include <tessera/families/quantized/declaration.hpp>
 #include <tessera/families/quantized/family.hpp>
-#include <tessera/families/quantized/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

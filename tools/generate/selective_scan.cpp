@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <tessera/families/selective_scan/declaration.hpp>
 #include <tessera/families/selective_scan/family.hpp>
-#include <tessera/families/selective_scan/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

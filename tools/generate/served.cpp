@@ -73,7 +73,7 @@ file_set served_header(std::string_view name, const std::vector<family>& familie
 file_set lookup_unit(const std::vector<embedded_line>& lines) {
   std::string unit = fmt::format(
       "// {}: the lookup table inside the library. Do not edit.\n"
-      "#include <tessera/runtime/lookup/table.hpp>\n\n"
+      "#include <tessera/lookup/table.hpp>\n\n"
       "std::string_view tessera::shipped_lookup() noexcept {{\n",
       banner_start);
   if (lines.empty()) return {{"units/lookup.cpp", unit + "  return {};\n}\n"}};

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <tessera/families/sparse_attention/declaration.hpp>
 #include <tessera/families/sparse_attention/family.hpp>
-#include <tessera/families/sparse_attention/lower.hpp>
 
 #include "described_family.hpp"
 #include "families.hpp"

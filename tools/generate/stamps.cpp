@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 
 #include "output.hpp"
 

@@ -113,7 +113,7 @@ struct family {
   /// What declares its functions: tessera/api/<header>.hpp.
   std::vector<std::string_view> api_headers;
   /// The runtime struct that its record is made of, and the header that has it.
-  std::string runtime_struct, runtime_header;
+  std::string runtime_struct;
   std::vector<operation_types> problems;
   int number = 0;                                        ///< that of tessera::family
   std::span<const operation> operations;                 ///< that its rows run

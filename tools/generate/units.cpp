@@ -103,12 +103,10 @@ std::string instances_text(const std::vector<row>& rows, const cost_file& costs)
 }
 
 std::string includes_of(const family& family) {
-  std::set<std::string> headers{fmt::format("tessera/families/{}/lower.hpp", family.name),
+  std::set<std::string> headers{fmt::format("tessera/families/{}/family.hpp", family.name),
                                 fmt::format("tessera/families/{}/registry.hpp", family.name),
                                 fmt::format("tessera/families/{}/row.hpp", family.name),
-                                family.runtime_header,
-                                "tessera/runtime/operation.hpp",
-                                "tessera/spec/table.hpp"};
+                                "tessera/runtime/operation.hpp", "tessera/spec/table.hpp"};
   for (const std::string_view api : family.api_headers) {
     headers.insert(fmt::format("tessera/api/{}.hpp", api));
   }
@@ -359,7 +357,7 @@ file_set common_files(const std::vector<std::pair<family, std::vector<unit>>>& f
   files["units/interop.cpp"] = banner("//", "readers and writers of files, a library of its own.") +
                                "#include <tessera/interop/impl/all.hpp>\n";
   files["units/store.cpp"] = banner("//", "writer of lookup tables, a library of its own.") +
-                             "#include <tessera/runtime/impl/lookup_store.hpp>\n";
+                             "#include <tessera/lookup/impl/store.hpp>\n";
   files["units/families.cpp"] = family_table(families);
   std::map<backend, std::vector<std::string>> by_backend;
   std::string host = "  units/runtime.cpp\n  units/families.cpp\n  units/lookup.cpp\n";

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/spec/problem_text.hpp>
 

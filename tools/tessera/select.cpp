@@ -10,7 +10,8 @@
 #include <boost/json/array.hpp>
 #include <fmt/format.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
+#include <tessera/runtime/tables.hpp>
 
 #include "command.hpp"
 #include "json.hpp"

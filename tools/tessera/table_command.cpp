@@ -8,7 +8,7 @@
 #include <boost/json/object.hpp>
 #include <fmt/format.h>
 
-#include <tessera/runtime/lookup/store.hpp>
+#include <tessera/lookup/store.hpp>
 
 #include "command.hpp"
 #include "json.hpp"

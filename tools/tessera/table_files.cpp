@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <tessera/runtime/family.hpp>
+#include <tessera/runtime/tables.hpp>
 
 #include "failure.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
 
 namespace tessera::tool {
 

@@ -10,7 +10,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
+#include <tessera/runtime/tables.hpp>
 
 #include "command.hpp"
 #include "json.hpp"

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <tessera/lookup/store.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/store.hpp>
 #include <tessera/version.hpp>
 
 #include "execution.hpp"

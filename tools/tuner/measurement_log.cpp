@@ -6,7 +6,7 @@
 #include <iterator>
 #include <system_error>
 
-#include <tessera/runtime/lookup/store.hpp>
+#include <tessera/lookup/store.hpp>
 
 namespace tessera::tuner {
 namespace {

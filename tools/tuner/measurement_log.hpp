@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "measure.hpp"

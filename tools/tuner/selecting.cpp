@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/runtime/lookup/store.hpp>
+#include <tessera/lookup/store.hpp>
 
 namespace tessera::tuner {
 namespace {

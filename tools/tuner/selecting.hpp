@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "cover.hpp"

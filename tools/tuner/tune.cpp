@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include <tessera/runtime/lookup/store.hpp>
+#include <tessera/lookup/store.hpp>
 
 namespace tessera::tuner {
 namespace {

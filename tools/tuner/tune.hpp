@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/lookup/record.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/record.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "measure.hpp"

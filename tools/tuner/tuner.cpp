@@ -5,9 +5,10 @@
 #include <mutex>
 #include <utility>
 
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/runtime/tables.hpp>
 
 #include "tune.hpp"
 

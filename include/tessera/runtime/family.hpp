@@ -76,13 +76,11 @@ struct family {
   std::string (*wanted_row)(const demand& asked, const device_facts& device,
                             const void* chosen) = nullptr;
 
-  /// An output that no kernel writes: the name of the tensor, the signature that has it and its
-  /// number there, and what writes it after a launch.
+  /// An output that no kernel writes but `instance::finish`: the name of the tensor, the signature
+  /// that has it and its number there.
   std::string_view side_output{};
   const signature* side_form = nullptr;
   std::size_t side_tensor = 0;
-  status (*finish)(const instance& row, const tensor_view* tensors, const void* kernel_args,
-                   const launch_context& where) = nullptr;
 
   /// The operation of that name or alias, or null.
   const operation* operation_named(std::string_view op) const noexcept {
@@ -253,7 +251,6 @@ consteval family family_of() {
     record.side_form = Described::side_form;
     record.side_tensor = static_cast<std::size_t>(declared::index_of(
         Described::side_form->tensors, Described::side_output, &tensor_form::name));
-    record.finish = &Described::finish;
   }
   return record;
 }

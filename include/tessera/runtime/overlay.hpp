@@ -29,7 +29,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/spec/status.hpp>
 

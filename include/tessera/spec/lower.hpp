@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -65,8 +66,9 @@ struct size_form {
 
 /// How the args of a family's kernels are filled from the calls of a signature.
 struct lowering {
-  std::size_t bytes = 0;           ///< of the kernel args
-  const void* defaults = nullptr;  ///< what members are that nothing fills
+  std::size_t bytes = 0;  ///< of the kernel args
+  /// Makes them what members are that nothing fills.
+  void (*begin)(void* kernel_args) noexcept = nullptr;
   std::span<const size_form> sizes;
   std::span<const binding_form> bindings;
   /// Scalars from options, and what follows from no single tensor.
@@ -162,19 +164,23 @@ constexpr std::array<size_form, Count> sizes_in(const std::array<size_text, Coun
   return sizes;
 }
 
-/// Kernel args whose members are what their struct says; one object for all operations of a family.
+/// Kernel args whose members are what their struct says.
 template <class Args>
-inline constexpr Args plain_args{};
+constexpr Args plain_args() noexcept {
+  return {};
+}
 
-/// The args that begin as `Defaults` and are filled by these tables, `finish` last.
-template <const auto& Defaults>
+/// The args that begin as what `Begin()` returns and are filled by these tables, `finish` last. A
+/// function, for the args as data would be mostly zeros in every program.
+template <auto Begin>
 consteval lowering lowering_of(std::span<const size_form> sizes,
                                std::span<const binding_form> bindings,
                                void (*finish)(const bound_call&, void* kernel_args),
                                bool finish_makes_pointers = false) {
-  static_assert(sizeof(Defaults) <= max_kernel_args_bytes);
-  return {.bytes = sizeof(Defaults),
-          .defaults = &Defaults,
+  using args_type = decltype(Begin());
+  static_assert(sizeof(args_type) <= max_kernel_args_bytes);
+  return {.bytes = sizeof(args_type),
+          .begin = [](void* to) noexcept { ::new (to) args_type(Begin()); },
           .sizes = sizes,
           .bindings = bindings,
           .finish = finish,
@@ -193,7 +199,7 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
 [[gnu::noinline]] inline void fill_kernel_args(const bound_call& call, const lowering& how,
                                                void* kernel_args) noexcept {
   auto* const to = static_cast<std::byte*>(kernel_args);
-  copy_bytes(to, how.defaults, how.bytes);
+  how.begin(to);
   for (const size_form& size : how.sizes) {
     for (const std::int8_t dim : size.dims) {
       if (dim < 0 || call.owners[static_cast<std::size_t>(dim)] < 0) continue;
@@ -307,8 +313,8 @@ inline status lower_problem(bound_call& call, tensor_view* views, const lowering
 }
 
 /// What the numbers of an enumeration of operations stand for. A family has a specialisation for
-/// each of its problem types, in its lower.hpp: `operations` in the order of the enumerators, the
-/// `problem_type` and the `kernel_args` that it becomes.
+/// each of its problem types, behind its declarations: `operations` in the order of the
+/// enumerators, the `problem_type` and the `kernel_args` that it becomes.
 template <class Op>
 struct operation_table;
 

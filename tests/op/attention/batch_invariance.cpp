@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/unified_attention.hpp>
 
 #include "tests/reference/store.hpp"

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/attention_backward.hpp>
-#include <tessera/families/attention_backward/lower.hpp>
+#include <tessera/families/attention_backward/declaration.hpp>
 #include <tessera/flash_attention.hpp>
 #include <tessera/spec/problem_text.hpp>
 

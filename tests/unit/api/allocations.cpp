@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/tessera.hpp>
 
 #include "small_call.hpp"

@@ -12,13 +12,14 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/problem_text.hpp>
 #include <tessera/tessera.hpp>
 

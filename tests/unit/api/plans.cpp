@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/spec/problem_text.hpp>
 #include <tessera/tessera.hpp>
 

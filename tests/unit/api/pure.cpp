@@ -7,7 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/tessera.hpp>
 
 #include "small_call.hpp"

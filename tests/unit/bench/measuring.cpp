@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/alternate.hpp"

@@ -173,10 +173,10 @@ status fill(void* to, int byte, std::size_t bytes, void*) {
 status wait(void*) {
   return gpus().lost.empty() ? status() : status(status_code::device, gpus().lost);
 }
-status count_faults(const content_rule& rule, std::uint64_t* faults, void* stream) {
+status count_faults(const prim::content_rule& rule, std::uint64_t* faults, void* stream) {
   gpus().counted_in.push_back(stream);
-  for (std::int64_t entry = 0; entry < entries_of(rule); ++entry) {
-    *faults += is_fault(rule, entry) ? 1u : 0u;
+  for (std::int64_t entry = 0; entry < prim::entries_of(rule); ++entry) {
+    *faults += prim::is_fault(rule, entry) ? 1u : 0u;
   }
   return {};
 }

@@ -11,6 +11,8 @@
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 
+#include "batch_over_pages.hpp"
+
 namespace {
 
 using namespace tessera::prim::cuda;
@@ -145,16 +147,9 @@ TEST(lists_of_work, part_single_queries_from_the_keys_that_groups_share) {
                                       .block_q = 128,
                                       .block_kv = 48,
                                       .tiling = {4, 2, false}};
-  call_sizes sizes{.batch = 64,
-                   .q_tokens = 64,
-                   .q_len = 1,
-                   .kv_len = 9216,
-                   .q_heads = 64,
-                   .kv_heads = 8,
-                   .head_dim = 128,
-                   .v_head_dim = 128,
-                   .bytes_of_key = 512,
-                   .prefixes = 2};
+  call_sizes sizes = tessera::testing::batch_over_pages(64, 9216);
+  sizes.packed = false;
+  sizes.prefixes = 2;
   const schedule cut = schedule_of(row, sizes, 132);
   EXPECT_TRUE(cut.list.apart);
   EXPECT_EQ(cut.launches, 4);

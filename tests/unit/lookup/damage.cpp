@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/record.hpp>
-#include <tessera/runtime/lookup/store.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/record.hpp>
+#include <tessera/lookup/store.hpp>
+#include <tessera/lookup/table.hpp>
 
 #include "tests/unit/lookup/lookup_support.hpp"
 

@@ -10,7 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <tessera/runtime/lookup/store.hpp>
+#include <tessera/lookup/store.hpp>
+#include <tessera/runtime/tables.hpp>
 
 #include "tests/unit/lookup/lookup_support.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
 
 namespace {
 

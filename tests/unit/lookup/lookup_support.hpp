@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <tessera/runtime/lookup/record.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/record.hpp>
+#include <tessera/lookup/table.hpp>
 
 #include "tests/unit/tools/command_runner.hpp"
 

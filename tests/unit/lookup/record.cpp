@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 
 #include "tests/unit/lookup/lookup_support.hpp"
 

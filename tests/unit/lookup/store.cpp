@@ -10,7 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include <tessera/runtime/lookup/store.hpp>
+#include <tessera/lookup/store.hpp>
 
 #include "tests/unit/lookup/lookup_support.hpp"
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
 
 #include "tests/unit/lookup/lookup_support.hpp"
 

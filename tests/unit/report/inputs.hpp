@@ -12,7 +12,7 @@
 #include <boost/json/serialize.hpp>
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 
 #include "page_reader.hpp"
 #include "tests/unit/tools/command_runner.hpp"

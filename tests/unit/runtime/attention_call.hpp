@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 
 namespace tessera::testing {
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/config_classes.hpp>
+#include <tessera/interop/config_classes.hpp>
 #include <tessera/runtime/family.hpp>
 
 #include "pretended.hpp"

@@ -9,6 +9,7 @@
 #include <tessera/families/attention/schedule_sm90.hpp>
 
 #include "pretended.hpp"
+#include "tests/unit/gpu/batch_over_pages.hpp"
 
 namespace tessera::testing {
 namespace {
@@ -125,20 +126,6 @@ TEST(GpuSchedule, HalfAWaveOfWorkTilesIsCutUntilTheLastWaveIsFull) {
   EXPECT_EQ(schedule_of(decode, sizes).work_tiles, 200);
   EXPECT_EQ(schedule_of(decode, sizes).splits, 15);
   EXPECT_EQ(estimate_of(decode, sizes).splits, 15);
-}
-
-/// A batch of single tokens over pages, 64 query heads to 8.
-schedule_sm80::call_sizes batch_over_pages(std::int64_t sequences, std::int64_t keys) {
-  return {.packed = true,
-          .batch = sequences,
-          .q_tokens = sequences,
-          .q_len = 1,
-          .kv_len = keys,
-          .q_heads = 64,
-          .kv_heads = 8,
-          .head_dim = 128,
-          .v_head_dim = 128,
-          .bytes_of_key = 512};
 }
 
 TEST(GpuSchedule, BatchesThatTakeLongToReadAreListed) {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/key.hpp>
 #include <tessera/runtime/operation.hpp>

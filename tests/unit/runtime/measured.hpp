@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 
 #include "pretended.hpp"
 

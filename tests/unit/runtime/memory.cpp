@@ -6,7 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
+#include <tessera/runtime/tables.hpp>
 
 #include "measured.hpp"
 

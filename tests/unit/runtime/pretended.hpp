@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/rules.hpp>

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/attention/lower.hpp>
-#include <tessera/families/delta_rule/lower.hpp>
-#include <tessera/families/selective_scan/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
+#include <tessera/families/delta_rule/operations.hpp>
+#include <tessera/families/selective_scan/declaration.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 namespace tessera::testing {

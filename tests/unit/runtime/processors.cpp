@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/families/mean_pooling/lower.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/spec/problem_text.hpp>
 

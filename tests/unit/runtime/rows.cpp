@@ -42,8 +42,8 @@
 #include <tessera/families/sparse_attention/reflect.hpp>
 #include <tessera/families/sparse_attention/registry.hpp>
 #include <tessera/families/sparse_attention/rules.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 
 #include "default_table.hpp"
 #include "measured.hpp"

@@ -9,11 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/lookup/record.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/record.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/operation.hpp>
 #include <tessera/runtime/record.hpp>
 

@@ -172,7 +172,9 @@ inline constexpr signature form{
     .options_bytes = sizeof(cache_options),
 };
 
-inline constexpr cache_kernel_args kernel_defaults{.total = 0};
+constexpr cache_kernel_args kernel_defaults() noexcept {
+  return {.total = 0};
+}
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"R", offsetof(cache_kernel_args, rows)},
                size_text{"N|G|D", offsetof(cache_kernel_args, total)},
@@ -188,14 +190,16 @@ inline constexpr auto bindings = declared::bindings_in(
                      {{{"P", offsetof(cache_kernel_args, page_stride)}}}},
     },
     form);
-inline constexpr lowering how{.bytes = sizeof(cache_kernel_args),
-                              .defaults = &kernel_defaults,
-                              .sizes = sizes,
-                              .bindings = bindings,
-                              .finish = [](const bound_call& call, void* to) {
-                                auto& filled = *static_cast<cache_kernel_args*>(to);
-                                filled.scale_type = call.tensors[1].type;
-                              }};
+inline constexpr lowering how{
+    .bytes = sizeof(cache_kernel_args),
+    .begin = [](void* to) noexcept { ::new (to) cache_kernel_args(kernel_defaults()); },
+    .sizes = sizes,
+    .bindings = bindings,
+    .finish =
+        [](const bound_call& call, void* to) {
+          auto& filled = *static_cast<cache_kernel_args*>(to);
+          filled.scale_type = call.tensors[1].type;
+        }};
 inline constexpr std::string_view all_tensors =
     "tokens! cache! scales updated lengths pages groups table codes factors";
 inline constexpr std::array operations{

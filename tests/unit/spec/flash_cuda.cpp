@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/fits.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/reflect.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/spec/problem_text.hpp>

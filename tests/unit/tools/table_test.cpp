@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/registry.hpp>
+#include <tessera/lookup/record.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/lookup/record.hpp>
 
 #include "command_runner.hpp"
 

@@ -11,7 +11,7 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/rules.hpp>
 #include <tessera/runtime/device_facts.hpp>

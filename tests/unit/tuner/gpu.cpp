@@ -13,11 +13,12 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/family.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/device_ceilings.hpp"

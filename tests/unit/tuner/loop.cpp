@@ -11,10 +11,11 @@
 #include <tessera/api/flash_attention.hpp>
 #include <tessera/api/flash_plan.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/registry.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/record.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/problem_text.hpp>
 
 #include "bench/support/workload.hpp"

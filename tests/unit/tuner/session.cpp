@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/table.hpp>
 
 #include "pretended_problem.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 
 #include "../failure.hpp"
 #include "../json.hpp"

@@ -239,7 +239,9 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = attention_kernel_args;
-inline constexpr kernel kernel_defaults{.sink_stride = 0};
+constexpr kernel kernel_defaults() noexcept {
+  return {.sink_stride = 0};
+}
 inline constexpr std::array head_sizes{
     size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
     size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <tessera/families/attention/cost.hpp>
+#include <tessera/families/attention/declaration.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/operations.hpp>
@@ -32,6 +33,8 @@ struct attention_family {
   static constexpr double max_log2_distance = 1;
   static constexpr std::span<const operation> operations = attention_operations;
   static constexpr std::span<const demand_field> fields = attention_fields::table;
+  static constexpr std::string_view side_output = "dropout_mask";
+  static constexpr const signature* side_form = &attention_table::form;
 
   /// Of a device that has the row's backend.
   static constexpr bool runs_on(const attention_config& config,

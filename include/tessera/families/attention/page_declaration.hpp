@@ -129,7 +129,9 @@ inline constexpr signature chunk_form = form_of<of_chunks>();
 
 // Where a kernel finds them.
 
-inline constexpr kernel token_defaults{.sink_stride = 0, .batch = 1, .q_len = 1};
+constexpr kernel token_defaults() noexcept {
+  return {.sink_stride = 0, .batch = 1, .q_len = 1};
+}
 
 /// `rows`: where the number of rows of q goes.
 consteval auto sizes_for(const signature& of, const size_text& rows) {

@@ -162,7 +162,9 @@ inline constexpr std::size_t pages = offsetof(kernel, pages);
 inline constexpr std::size_t written = offsetof(kernel, written);
 inline constexpr std::size_t prefixes = offsetof(kernel, prefixes);
 inline constexpr size_text prefix_count{"F", prefixes + offsetof(shared_prefixes, count)};
-inline constexpr kernel batch_defaults{.sink_stride = 0, .causal = true};
+constexpr kernel batch_defaults() noexcept {
+  return {.sink_stride = 0, .causal = true};
+}
 inline constexpr std::array batch_sizes{
     size_text{"Hq", offsetof(kernel, q_heads), sizeof(int)},
     size_text{"Hkv", offsetof(kernel, kv_heads), sizeof(int)},

@@ -57,7 +57,9 @@ inline constexpr signature form =
 
 // Where a kernel finds them.
 
-inline constexpr kernel kernel_defaults{.sink_stride = 0, .q_len = 1};
+constexpr kernel kernel_defaults() noexcept {
+  return {.sink_stride = 0, .q_len = 1};
+}
 inline constexpr auto sizes =
     declared::sizes_in(declared::with(head_sizes, size_text{"B", offsetof(kernel, batch)},
                                       size_text{"S", offsetof(kernel, kv_len)},

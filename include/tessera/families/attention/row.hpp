@@ -9,8 +9,10 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/fits.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/prim/common/dropout.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/status.hpp>
+#include <tessera/spec/tensor_view.hpp>
 
 namespace tessera {
 
@@ -79,6 +81,7 @@ struct table_entry<attention_config> {
       instance row = instance_of<
           kernels::entry_functions<&target::workspace_bytes<Kernel>, &target::launch<Kernel>>>(
           "attention", name, resolved_config<Kernel>);
+      row.finish = &finish<&write_dropout_mask_on_host>;
       // Pages that sequences share are then read by each.
       if (are_paged(Kernel::config.keys)) row.keep_batch_invariant = &split_by_length;
       return row;
@@ -90,7 +93,12 @@ struct table_entry<attention_config> {
   }
 
  private:
-  /// Of rows of GPUs with dropout: the mask, which the kernel does not write.
+  static status write_dropout_mask_on_host(const tensor_view& mask,
+                                           const attention_kernel_args& args, void*) {
+    prim::write_dropout_mask(mask, args.dropout_seed, args.dropout_threshold);
+    return {};
+  }
+  /// The mask, which no kernel writes.
   template <auto WriteMask>
   static status finish(const void* tensors, const void* lowered, const launch_context& where) {
     return WriteMask(static_cast<const flash_attention_args*>(tensors)->dropout_mask,

@@ -125,7 +125,9 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = attention_backward_kernel_args;
-inline constexpr kernel kernel_defaults{.forward = attention_table::kernel_defaults};
+constexpr kernel kernel_defaults() noexcept {
+  return {.forward = attention_table::kernel_defaults()};
+}
 
 consteval binding_text gradient_at(std::string_view name, std::size_t at) {
   return {name,
@@ -203,3 +205,14 @@ inline constexpr std::array operations{
 };
 
 }  // namespace tessera::attention_backward_table
+
+namespace tessera {
+
+/// What its problems are to the engines.
+template <>
+struct operation_table<attention_backward_op>
+    : declared::operation_table_of<attention_backward_problem, attention_backward_kernel_args,
+                                   attention_backward_table::operations,
+                                   attention_backward_table::operations> {};
+
+}  // namespace tessera

@@ -168,7 +168,7 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = chunked_scan_kernel_args;
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 
 /// Where a tensor of rows goes that lies `at` bytes into the kernel args.
 consteval binding_text rows_at(std::string_view name, std::size_t at,

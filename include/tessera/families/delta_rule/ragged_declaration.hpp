@@ -136,7 +136,7 @@ inline constexpr signature backward_form = form_of<backward_texts>();
 
 // Where a kernel finds them.
 
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 
 /// Rows [T,head,...], at `at` in the kernel args.
 consteval binding_text rows_at(std::string_view name, std::size_t at, std::string_view heads) {

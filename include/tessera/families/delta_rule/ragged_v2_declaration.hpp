@@ -135,7 +135,9 @@ inline constexpr signature backward_form = form_of<backward_texts>();
 
 // Where a kernel finds them: q, k and v follow from the columns of mixed_qkv.
 
-inline constexpr kernel kernel_defaults{.beta_is_raw = true, .gate = {.raw = true}};
+constexpr kernel kernel_defaults() noexcept {
+  return {.beta_is_raw = true, .gate = {.raw = true}};
+}
 
 consteval binding_text columns_at(std::string_view name, std::size_t at) {
   return {name,

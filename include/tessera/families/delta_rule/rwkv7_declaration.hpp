@@ -105,7 +105,9 @@ inline constexpr signature form =
 
 // Where a kernel finds them.
 
-inline constexpr kernel kernel_defaults{.decay_has_channels = true};
+constexpr kernel kernel_defaults() noexcept {
+  return {.decay_has_channels = true};
+}
 
 /// `read` and `write` are the tensors of the low-rank update.
 consteval auto bindings_with(std::string_view read, std::string_view write, std::string_view d_read,

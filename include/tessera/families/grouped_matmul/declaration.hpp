@@ -165,7 +165,7 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = grouped_matmul_kernel_args;
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 
 /// A matrix, or one for each group. Rows of weights are along K or N; see `finish`.
 consteval binding_text matrix_at(std::string_view name, std::size_t at,

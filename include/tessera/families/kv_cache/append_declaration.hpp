@@ -243,8 +243,9 @@ inline constexpr signature form =
     });
 
 inline constexpr std::size_t append = offsetof(kernel, append);
-inline constexpr kernel kernel_defaults{
-    .copy = {.k_runs = {.extents = {1, 1, 1}}, .v_runs = {.extents = {1, 1, 1}}}};
+constexpr kernel kernel_defaults() noexcept {
+  return {.copy = {.k_runs = {.extents = {1, 1, 1}}, .v_runs = {.extents = {1, 1, 1}}}};
+}
 consteval std::array<stride_text, 4> strides_of(std::size_t pool) {
   return {{{"P", pool + offsetof(pool_strides, page)},
            {"T", pool + offsetof(pool_strides, token)},

@@ -6,7 +6,10 @@
 
 #include <tessera/families/kv_cache/append_declaration.hpp>
 #include <tessera/families/kv_cache/copy_declaration.hpp>
+#include <tessera/families/kv_cache/kernel_args.hpp>
+#include <tessera/families/kv_cache/problem.hpp>
 #include <tessera/spec/declaration_text.hpp>
+#include <tessera/spec/lower.hpp>
 
 namespace tessera::kv_cache_table {
 
@@ -22,3 +25,13 @@ inline constexpr std::array operations = declared::joined(
                                       "k_scale v_scale")});
 
 }  // namespace tessera::kv_cache_table
+
+namespace tessera {
+
+/// What its problems are to the engines.
+template <>
+struct operation_table<kv_cache_op>
+    : declared::operation_table_of<kv_cache_problem, kv_cache_kernel_args,
+                                   kv_cache_table::operations, kv_cache_table::operations> {};
+
+}  // namespace tessera

@@ -132,7 +132,7 @@ inline constexpr signature backward_form =
 
 // Where a kernel finds them.
 
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 inline constexpr std::size_t indexer = offsetof(kernel, indexer);
 inline constexpr auto size_texts = declared::with(
     flash_mla_table::size_texts, size_text{"Hi", indexer + offsetof(key_indexer, heads)},

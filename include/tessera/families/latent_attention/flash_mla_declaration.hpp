@@ -189,7 +189,7 @@ inline constexpr signature backward_form = form_of<backward_texts>();
 // Where a kernel finds them.
 
 using kernel = latent_attention_kernel_args;
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 
 /// Rows of tokens, or of latent columns.
 consteval binding_text rows_at(std::string_view name, std::size_t at, std::string_view rows = "S",

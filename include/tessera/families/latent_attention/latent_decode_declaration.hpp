@@ -104,7 +104,7 @@ inline constexpr signature form =
 
 // Where a kernel finds them.
 
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 inline constexpr std::size_t pages = offsetof(kernel, pages);
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"B", offsetof(kernel, entries)}, size_text{"Sq", offsetof(kernel, length)},

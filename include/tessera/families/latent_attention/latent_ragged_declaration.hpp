@@ -115,7 +115,9 @@ inline constexpr signature form =
 
 // Where a kernel finds them.
 
-inline constexpr kernel kernel_defaults{.causal = true};
+constexpr kernel kernel_defaults() noexcept {
+  return {.causal = true};
+}
 inline constexpr std::size_t pages = offsetof(kernel, pages);
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"N", offsetof(kernel, entries)}, size_text{"Tq", offsetof(kernel, length)},

@@ -93,8 +93,7 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = kl_divergence_kernel_args;
-inline constexpr const losses_kernel_args& kernel_defaults =
-    declared::plain_args<losses_kernel_args>;
+inline constexpr auto kernel_defaults = &declared::plain_args<losses_kernel_args>;
 inline constexpr std::size_t base = offsetof(losses_kernel_args, kl_divergence);
 inline constexpr std::size_t tokens = base + offsetof(kernel, tokens);
 

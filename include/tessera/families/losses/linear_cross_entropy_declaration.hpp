@@ -114,8 +114,7 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = linear_cross_entropy_kernel_args;
-inline constexpr const losses_kernel_args& kernel_defaults =
-    declared::plain_args<losses_kernel_args>;
+inline constexpr auto kernel_defaults = &declared::plain_args<losses_kernel_args>;
 inline constexpr std::size_t base = offsetof(losses_kernel_args, linear_cross_entropy);
 inline constexpr std::size_t tokens = base + offsetof(kernel, tokens);
 inline constexpr std::size_t of_form = base + offsetof(kernel, form);

@@ -111,7 +111,9 @@ inline constexpr signature form =
     });
 
 using kernel = mean_pooling_kernel_args;
-inline constexpr kernel kernel_defaults{.heads = 1};
+constexpr kernel kernel_defaults() noexcept {
+  return {.heads = 1};
+}
 inline constexpr std::array<stride_text, 4> token_strides{
     {{"B", offsetof(kernel, token_strides.entry)},
      {"T", offsetof(kernel, token_strides.row)},
@@ -168,3 +170,14 @@ inline constexpr std::array operations{
 };
 
 }  // namespace tessera::mean_pooling_table
+
+namespace tessera {
+
+/// What its problems are to the engines.
+template <>
+struct operation_table<mean_pooling_op>
+    : declared::operation_table_of<mean_pooling_problem, mean_pooling_kernel_args,
+                                   mean_pooling_table::operations, mean_pooling_table::operations> {
+};
+
+}  // namespace tessera

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <tessera/families/quantized/options.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -75,15 +76,19 @@ constexpr bool is_decoded(std::int64_t batch, std::int64_t matrices, bool groupe
 /// What kernels that take weights through registers ask of them, on Hopper, beside their axis and
 /// types: codes of 4 or 8 bits, groups of whole pieces, positions that are numbers of 32 bits.
 struct register_shape {
+  weight_mode mode;
   int bits;
   std::int64_t group_size;
-  bool has_float_scales;
   std::int64_t batch, rows, columns;
+  std::int64_t matrices;  ///< at least 1
 
+  /// Tiles of 128 rows of x are for the codes that are most used; others have two of 64.
+  constexpr bool has_long_tiles() const noexcept { return bits == 4 && mode != weight_mode::nf4; }
   constexpr bool is_taken() const noexcept {
     constexpr std::int64_t most = 1 << 20;
-    return (bits == 4 || bits == 8) && group_size >= (has_float_scales && bits == 4 ? 32 : 16) &&
-           batch <= most && rows <= most && columns <= most;
+    return (bits == 4 || bits == 8) &&
+           group_size >= (has_float_scales(mode) && bits == 4 ? 32 : 16) && batch <= most &&
+           rows <= most && columns <= most && (has_long_tiles() || batch <= 128 * matrices);
   }
 };
 

@@ -42,20 +42,16 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
 /// Whether rows of cuda_sm90 take weights through registers (kernels/quantized/sm90).
 inline bool goes_through_registers(const quantized_demand& demand) noexcept {
   const bool grouped = demand.matrices != 0;
-  const register_shape shape{.bits = demand.bits,
+  const register_shape shape{.mode = demand.mode,
+                             .bits = demand.bits,
                              .group_size = demand.group_size,
-                             .has_float_scales = has_float_scales(demand.mode),
                              .batch = demand.batch,
                              .rows = demand.rows,
-                             .columns = demand.columns};
-  if (demand.axis != weight_axis::col || !shape.is_taken() ||
-      is_exact(demand.batch, demand.matrices, grouped) ||
-      is_decoded(demand.batch, demand.matrices, grouped)) {
-    return false;
-  }
-  // Tiles of 128 rows of x are for the codes that are most used; others have two of 64.
-  const bool has_long_tiles = demand.bits == 4 && demand.mode != weight_mode::nf4;
-  return has_long_tiles || demand.batch <= 128 * std::max<std::int64_t>(demand.matrices, 1);
+                             .columns = demand.columns,
+                             .matrices = std::max<std::int64_t>(demand.matrices, 1)};
+  return demand.axis == weight_axis::col && shape.is_taken() &&
+         !is_exact(demand.batch, demand.matrices, grouped) &&
+         !is_decoded(demand.batch, demand.matrices, grouped);
 }
 
 /// Of a CUDA row: weights go through registers, are decoded into the operands of wgmma, or are

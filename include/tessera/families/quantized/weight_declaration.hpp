@@ -216,7 +216,7 @@ inline constexpr std::array weight_sizes{
     size_text{"G", weights + offsetof(packed_weights, groups)},
     size_text{"g", weights + offsetof(packed_weights, group_size)},
 };
-inline constexpr const kernel& kernel_defaults = declared::plain_args<kernel>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel>;
 
 // Packing and unpacking.
 

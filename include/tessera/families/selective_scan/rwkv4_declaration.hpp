@@ -106,8 +106,7 @@ inline constexpr signature form =
 
 using kernel = rwkv4_kernel_args;
 inline constexpr std::size_t base = offsetof(selective_scan_kernel_args, rwkv4);
-inline constexpr const selective_scan_kernel_args& kernel_defaults =
-    declared::plain_args<selective_scan_kernel_args>;
+inline constexpr auto kernel_defaults = &declared::plain_args<selective_scan_kernel_args>;
 
 consteval binding_text rows_at(std::string_view name, std::size_t at) {
   at += offsetof(selective_scan_kernel_args, rwkv4);

@@ -218,8 +218,7 @@ inline constexpr signature form =
 // Where a kernel finds them.
 
 using kernel = state_space_kernel_args;
-inline constexpr const selective_scan_kernel_args& kernel_defaults =
-    declared::plain_args<selective_scan_kernel_args>;
+inline constexpr auto kernel_defaults = &declared::plain_args<selective_scan_kernel_args>;
 static_assert(offsetof(selective_scan_kernel_args, state_space) == 0);
 
 /// A tensor of tokens. Its column has stride 1.

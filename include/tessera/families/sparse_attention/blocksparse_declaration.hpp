@@ -198,8 +198,7 @@ inline constexpr signature backward_form =
 // Where a kernel finds them.
 
 using kernel = blocksparse_kernel_args;
-inline constexpr const sparse_attention_kernel_args& kernel_defaults =
-    declared::plain_args<sparse_attention_kernel_args>;
+inline constexpr auto kernel_defaults = &declared::plain_args<sparse_attention_kernel_args>;
 static_assert(offsetof(sparse_attention_kernel_args, blocksparse) == 0);
 
 consteval binding_text rows_at(std::string_view name, std::size_t at) {

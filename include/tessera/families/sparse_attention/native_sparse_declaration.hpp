@@ -187,7 +187,7 @@ inline constexpr signature backward_form =
 // Where a kernel finds them.
 
 using kernel_args = sparse_attention_kernel_args;
-inline constexpr const kernel_args& kernel_defaults = declared::plain_args<kernel_args>;
+inline constexpr auto kernel_defaults = &declared::plain_args<kernel_args>;
 consteval std::size_t at(std::size_t member) {
   return offsetof(kernel_args, native_sparse) + member;
 }

@@ -1,15 +1,14 @@
 // Host code that exists once. Included by exactly one generated unit of the library.
 #pragma once
 
+#include <tessera/lookup/impl/files.hpp>
+#include <tessera/lookup/impl/record.hpp>
+#include <tessera/lookup/impl/table.hpp>
 #include <tessera/runtime/impl/announce.hpp>
-#include <tessera/runtime/impl/config_classes.hpp>
 #include <tessera/runtime/impl/device_facts.hpp>
 #include <tessera/runtime/impl/device_memory.hpp>
 #include <tessera/runtime/impl/environment.hpp>
 #include <tessera/runtime/impl/key.hpp>
-#include <tessera/runtime/impl/lines.hpp>
-#include <tessera/runtime/impl/lookup_files.hpp>
-#include <tessera/runtime/impl/lookup_table.hpp>
 #include <tessera/runtime/impl/operation.hpp>
 #include <tessera/runtime/impl/place.hpp>
 #include <tessera/runtime/impl/plan.hpp>

@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
 #include <tessera/runtime/impl/select.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/selection.hpp>
 
 namespace tessera {
@@ -122,21 +122,11 @@ void print_line(std::string text) {
   return message;
 }
 
-/// The event of a choice that a tier made.
-constexpr event_kind event_of(selection_tier tier) noexcept {
-  switch (tier) {
-    case selection_tier::override:
-      return event_kind::override;
-    case selection_tier::overlay:
-      return event_kind::overlay;
-    case selection_tier::persistent:
-      return event_kind::measured;
-    case selection_tier::autotune:
-      return event_kind::tuned;
-    default:
-      return event_kind::heuristic;
-  }
-}
+/// The event of a choice, by the tier that made it.
+constexpr std::array event_of_tier{event_kind::heuristic, event_kind::override, event_kind::overlay,
+                                   event_kind::heuristic, event_kind::measured, event_kind::tuned,
+                                   event_kind::heuristic};
+static_assert(event_of_tier.size() == selection_tier_names.size());
 
 /// Names that a tier before the deciding one passed over.
 [[gnu::cold]] void announce_passed_over(const event_sink* sink, const explanation& what) {
@@ -166,7 +156,8 @@ constexpr event_kind event_of(selection_tier tier) noexcept {
     return;
   }
   announce_passed_over(sink, what);
-  deliver(sink, {event_of(what.tier), what.op, what.row, to_text(what, 1)});
+  deliver(sink, {event_of_tier[static_cast<std::size_t>(what.tier)], what.op, what.row,
+                 to_text(what, 1)});
   if (what.reason == selection_reason::generic_fallback) {
     deliver(sink, {event_kind::fallback, what.op, what.row, fallback_message(what)});
   }

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/lookup/impl/descriptor.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/family.hpp>
-#include <tessera/runtime/impl/files.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/spec/problem_text.hpp>

@@ -4,9 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
-#include <tessera/runtime/impl/content_rules.hpp>
+#include <tessera/prim/common/content_rules.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
+#include <tessera/runtime/impl/place.hpp>
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
@@ -19,28 +21,18 @@ using tensor_counts = std::array<std::uint64_t, max_tensors>;
 /// Numbers in the memory of one GPU, 0 when they are reserved.
 class fault_counters {
  public:
-  fault_counters() = default;
-  ~fault_counters() {
-    if (counts_ == nullptr) return;
-    const cuda::current_device scope(gpu_);
-    cuda::release_for_all(counts_);
-  }
-  fault_counters(const fault_counters&) = delete;
-  fault_counters& operator=(const fault_counters&) = delete;
+  bool reserved() const noexcept { return !counts_.empty(); }
 
-  bool reserved() const noexcept { return counts_ != nullptr; }
-
-  /// On the current device, which has that number.
-  status reserve(int gpu) {
-    gpu_ = gpu;
-    return cuda::allocate_for_all(sizeof(tensor_counts), counts_, cuda::first_contents::zeros);
+  /// On the place's GPU, which is current.
+  status reserve(const place& spot) {
+    return memory_.take_for_plan(spot, sizeof(tensor_counts), counts_, cuda::first_contents::zeros);
   }
 
   /// Adds the faults of a call's tensors, on the current device.
   status add(const bound_call& call, void* stream) const {
     status done;
-    for_each_content_rule(call, [&](std::size_t tensor, const content_rule& rule) {
-      auto* const count = static_cast<std::uint64_t*>(counts_) + tensor;
+    prim::for_each_content_rule(call, [&](std::size_t tensor, const prim::content_rule& rule) {
+      auto* const count = reinterpret_cast<std::uint64_t*>(counts_.data()) + tensor;
       if (done) done = cuda::count_faults(rule, count, stream);
     });
     return done;
@@ -53,12 +45,12 @@ class fault_counters {
     if (capturing) {
       return {status_code::device, "the stream is captured; faults are read when a graph has run"};
     }
-    return cuda::copy(counts.data(), counts_, sizeof counts, stream);
+    return cuda::copy(counts.data(), counts_.data(), sizeof counts, stream);
   }
 
  private:
-  void* counts_ = nullptr;
-  int gpu_ = 0;
+  owned_memory memory_;
+  std::span<std::byte> counts_{};
 };
 
 }  // namespace tessera::impl

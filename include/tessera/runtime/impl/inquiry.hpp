@@ -9,12 +9,12 @@
 #include <string_view>
 #include <utility>
 
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/family.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/key.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
 #include <tessera/runtime/selection.hpp>

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <tessera/api/context.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/family.hpp>
@@ -20,8 +21,8 @@
 #include <tessera/runtime/impl/process.hpp>
 #include <tessera/runtime/impl/record.hpp>
 #include <tessera/runtime/impl/select.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 #include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/lower.hpp>
 
 namespace tessera {
@@ -124,7 +125,11 @@ status launch(const instance& row, const ready_call& call, int workers, std::spa
   const bool side_output = call.problem.op->form == call.kind.side_form &&
                            call.problem.tensors[call.kind.side_tensor].present();
   if (!side_output) return {};
-  return call.kind.finish(row, call.problem.tensors, call.kernel_args, where);
+  if (row.finish == nullptr) [[unlikely]] {
+    return refusal(status_code::ineligible_row,
+                   {row.name, ": has no code that writes ", call.kind.side_output});
+  }
+  return row.finish(call.problem.tensors, call.kernel_args, where);
 }
 
 /// The same on a GPU, which is current. What failed is told with what is missing, if the row cannot
@@ -148,16 +153,15 @@ status launch_on_gpu(const instance& row, const ready_call& call, const impl::pl
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   const std::size_t needed = row.workspace_bytes(call.kernel_args, spot.workers);
-  impl::allocated_memory allocated;
-  impl::gpu_call_memory taken;
+  impl::owned_memory owned;
   std::span<std::byte> memory = where.workspace;
   status reserved;
   if (!memory.empty()) {
     reserved = prim::check_workspace(memory, needed);
   } else if (where.allocator != nullptr) {
-    reserved = allocated.take(*where.allocator, spot, needed, memory);
+    reserved = owned.take(*where.allocator, spot, needed, memory);
   } else {
-    reserved = taken.take(spot, needed, memory);
+    reserved = owned.take_for_call(spot, needed, memory);
   }
   if (!reserved) return reserved;
   return launch_on_gpu(row, call, spot, memory);
@@ -228,9 +232,9 @@ status call_operation(const family& kind, const operation& op, const tensor_view
   const ready_call ready{kind, problem, lowered.bytes.data()};
   if (spot.is_gpu()) return call_on_gpu(row, ready, where, spot);
   std::span<std::byte> memory;
-  impl::allocated_memory allocated;
+  impl::owned_memory owned;
   const std::size_t needed = row.workspace_bytes(ready.kernel_args, spot.workers);
-  if (status done = find_workspace(where, spot, needed, allocated, memory); !done) return done;
+  if (status done = find_workspace(where, spot, needed, owned, memory); !done) return done;
   return launch(row, ready, spot.workers, memory);
 }
 

@@ -119,17 +119,18 @@ namespace impl {
 
 struct calling_thread;
 
-/// Memory from the caller's allocator; gives it back.
-class allocated_memory {
+/// Scratch memory that is not the caller's own; gives it back.
+class owned_memory {
  public:
-  allocated_memory() = default;
-  ~allocated_memory() {
+  owned_memory() = default;
+  ~owned_memory() {
     if (memory_ != nullptr) [[unlikely]]
       from_.release(from_.state, device_, memory_, bytes_, stream_);
   }
-  allocated_memory(const allocated_memory&) = delete;
-  allocated_memory& operator=(const allocated_memory&) = delete;
+  owned_memory(const owned_memory&) = delete;
+  owned_memory& operator=(const owned_memory&) = delete;
 
+  /// From the caller's allocator.
   [[gnu::cold]] status take(const workspace_allocator& from, const place& spot, std::size_t bytes,
                             std::span<std::byte>& memory) {
     if (from.allocate == nullptr || from.release == nullptr) {
@@ -142,32 +143,12 @@ class allocated_memory {
       return refusal(status_code::workspace,
                      {"workspace: ", bytes, " bytes are needed, context.allocator gave none"});
     }
-    from_ = from;
-    device_ = spot.device;
-    memory_ = fresh;
-    bytes_ = bytes;
-    stream_ = spot.stream;
-    memory = {static_cast<std::byte*>(fresh), bytes};
+    hold(fresh, from, spot, bytes, memory);
     return prim::check_workspace(memory, bytes);
   }
 
- private:
-  workspace_allocator from_{};
-  device_id device_{};
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-  void* stream_ = nullptr;
-};
-
-/// Scratch memory of one call on a GPU, which is current; given back in the order of its stream.
-class gpu_call_memory {
- public:
-  gpu_call_memory() = default;
-  ~gpu_call_memory() { cuda::release(memory_, stream_); }
-  gpu_call_memory(const gpu_call_memory&) = delete;
-  gpu_call_memory& operator=(const gpu_call_memory&) = delete;
-
-  status take(const place& spot, std::size_t bytes, std::span<std::byte>& memory) {
+  /// For one call on a GPU, which is current: given back in the order of its stream.
+  status take_for_call(const place& spot, std::size_t bytes, std::span<std::byte>& memory) {
     memory = {};
     if (bytes == 0) return {};
     bool capturing = false;
@@ -178,50 +159,46 @@ class gpu_call_memory {
                       " bytes are needed while the stream is captured; give context.workspace or "
                       "context.allocator, or run a plan that was made before"});
     }
-    stream_ = spot.stream;
-    if (status done = cuda::allocate(bytes, spot.stream, memory_); !done) return done;
-    memory = {static_cast<std::byte*>(memory_), bytes};
+    void* fresh = nullptr;
+    if (status done = cuda::allocate(bytes, spot.stream, fresh); !done) return done;
+    const auto release = [](void*, device_id, void* what, std::size_t, void* stream) noexcept {
+      cuda::release(what, stream);
+    };
+    hold(fresh, {.release = release}, spot, bytes, memory);
     return {};
   }
 
- private:
-  void* memory_ = nullptr;
-  void* stream_ = nullptr;
-};
-
-/// Scratch memory of a plan.
-class plan_memory {
- public:
-  plan_memory() = default;
-  ~plan_memory() {
-    if (of_gpu_ == nullptr) return;
-    const cuda::current_device scope(gpu_);
-    cuda::release_for_all(of_gpu_);
-  }
-  plan_memory(const plan_memory&) = delete;
-  plan_memory& operator=(const plan_memory&) = delete;
-
-  status reserve(const place& spot, const context& where, std::size_t bytes,
-                 std::span<std::byte>& memory) {
-    if (!where.workspace.empty()) {
-      memory = where.workspace;
-      return prim::check_workspace(memory, bytes);
-    }
-    if (where.allocator != nullptr) return allocated_.take(*where.allocator, spot, bytes, memory);
-    if (!spot.is_gpu()) return of_host_.reserve(bytes, memory);
+  /// For runs of a plan in any streams of a GPU, which is current.
+  status take_for_plan(const place& spot, std::size_t bytes, std::span<std::byte>& memory,
+                       cuda::first_contents contents = cuda::first_contents::any) {
     memory = {};
     if (bytes == 0) return {};
-    gpu_ = spot.device.ordinal;
-    if (status done = cuda::allocate_for_all(bytes, of_gpu_); !done) return done;
-    memory = {static_cast<std::byte*>(of_gpu_), bytes};
+    void* fresh = nullptr;
+    if (status done = cuda::allocate_for_all(bytes, fresh, contents); !done) return done;
+    const auto release = [](void*, device_id device, void* what, std::size_t, void*) noexcept {
+      const cuda::current_device scope(device.ordinal);
+      cuda::release_for_all(what);
+    };
+    hold(fresh, {.release = release}, spot, bytes, memory);
     return {};
   }
 
  private:
-  prim::scratch_memory of_host_;
-  allocated_memory allocated_;
-  void* of_gpu_ = nullptr;
-  int gpu_ = 0;
+  void hold(void* fresh, const workspace_allocator& from, const place& spot, std::size_t bytes,
+            std::span<std::byte>& memory) noexcept {
+    from_ = from;
+    device_ = spot.device;
+    memory_ = fresh;
+    bytes_ = bytes;
+    stream_ = spot.stream;
+    memory = {static_cast<std::byte*>(fresh), bytes};
+  }
+
+  workspace_allocator from_{};
+  device_id device_{};
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* stream_ = nullptr;
 };
 
 }  // namespace impl
@@ -230,9 +207,9 @@ namespace {
 
 /// Memory of a call on the CPU: the caller's, that of its allocator, or the calling thread's.
 status find_workspace(const context& where, const impl::place& spot, std::size_t needed,
-                      impl::allocated_memory& allocated, std::span<std::byte>& memory) {
+                      impl::owned_memory& owned, std::span<std::byte>& memory) {
   if (where.allocator != nullptr && where.workspace.empty()) [[unlikely]]
-    return allocated.take(*where.allocator, spot, needed, memory);
+    return owned.take(*where.allocator, spot, needed, memory);
   return prim::find_workspace<impl::calling_thread>(where.workspace, needed, memory);
 }
 

@@ -39,7 +39,8 @@ struct operation_plan::state {
       false;  ///< in host memory, which decide what is read: each run looks at them
   std::size_t workspace_bytes = 0;
   impl::fault_counters faults{};  ///< of a checked plan on a GPU
-  impl::plan_memory own{};
+  prim::scratch_memory of_host{};
+  impl::owned_memory own{};
   std::span<std::byte> memory{};
   std::atomic<bool> in_use{false};
 };
@@ -270,19 +271,32 @@ bool may_have_contents(const operation& op) noexcept {
   return false;
 }
 
+/// The scratch memory of a plan: the caller's, that of its allocator, or the plan's own.
+status reserve(operation_plan::state& plan, const context& where) {
+  const impl::place& spot = plan.spot;
+  const std::size_t needed = plan.workspace_bytes;
+  if (!where.workspace.empty()) {
+    plan.memory = where.workspace;
+    return prim::check_workspace(plan.memory, needed);
+  }
+  if (where.allocator != nullptr) return plan.own.take(*where.allocator, spot, needed, plan.memory);
+  return spot.is_gpu() ? plan.own.take_for_plan(spot, needed, plan.memory)
+                       : plan.of_host.reserve(needed, plan.memory);
+}
+
 /// Makes the row ready on its device and reserves the plan's memory there.
 [[gnu::cold]] status settle(operation_plan::state& plan, const context& where) {
   const impl::place& spot = plan.spot;
-  if (!spot.is_gpu()) return plan.own.reserve(spot, where, plan.workspace_bytes, plan.memory);
+  if (!spot.is_gpu()) return reserve(plan, where);
   const impl::cuda::current_device scope(spot.device.ordinal);
   if (!scope.entered()) return failure_on(spot, "the device", scope.entered());
   if (status done = make_ready(*plan.choice.instance); !done) {
     return failure_on(spot, plan.choice.row(), done);
   }
   if (plan.checked && may_have_contents(*plan.problem.op)) {
-    if (status done = plan.faults.reserve(spot.device.ordinal); !done) return done;
+    if (status done = plan.faults.reserve(spot); !done) return done;
   }
-  return plan.own.reserve(spot, where, plan.workspace_bytes, plan.memory);
+  return reserve(plan, where);
 }
 
 }  // namespace

@@ -1,17 +1,23 @@
-// What is in force in a process and on a thread: event sink, profiler, policies, overlays.
+// What is in force in a process and on a thread: event sink, profiler, policies, overlays, tables.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include <tessera/runtime/environment.hpp>
 #include <tessera/runtime/events.hpp>
 #include <tessera/runtime/impl/memory.hpp>
 #include <tessera/runtime/overlay.hpp>
 #include <tessera/runtime/policy.hpp>
+#include <tessera/runtime/tables.hpp>
 #include <tessera/spec/instance.hpp>
 #include <tessera/spec/problem_text.hpp>
 
@@ -178,6 +184,44 @@ overlay_scope::~overlay_scope() {
 
 const overlay_scope* overlay_scope::innermost() noexcept {
   return innermost_overlay;
+}
+
+table_locations process_table_locations() {
+  return locate_tables(process_environment().table_directory,
+                       [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+namespace {
+
+constinit std::mutex tables_guard;
+
+/// Made at first use: a shared pointer of the process would have to be destroyed at its end, while
+/// other threads may still choose.
+std::shared_ptr<const lookup_tables>& tables_of_process() {
+  static auto* const tables = new std::shared_ptr<const lookup_tables>();
+  return *tables;
+}
+
+}  // namespace
+
+std::shared_ptr<const lookup_tables> tables_in_force() {
+  const std::lock_guard lock(tables_guard);
+  std::shared_ptr<const lookup_tables>& tables = tables_of_process();
+  if (tables == nullptr) tables = load_lookup_tables(process_table_locations());
+  return tables;
+}
+
+void use_tables(std::shared_ptr<const lookup_tables> tables) {
+  std::shared_ptr<const lookup_tables> before;  // destroyed outside the lock
+  {
+    const std::lock_guard lock(tables_guard);
+    before = std::exchange(tables_of_process(), std::move(tables));
+  }
+  forget_selections();
+}
+
+void reload_tables() {
+  use_tables(load_lookup_tables(process_table_locations()));
 }
 
 }  // namespace tessera

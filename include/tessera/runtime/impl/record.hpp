@@ -12,10 +12,10 @@
 
 #include <fcntl.h>
 
+#include <tessera/lookup/impl/descriptor.hpp>
 #include <tessera/runtime/environment.hpp>
-#include <tessera/runtime/impl/files.hpp>
-#include <tessera/runtime/impl/lines.hpp>
 #include <tessera/runtime/impl/memory.hpp>
+#include <tessera/runtime/impl/trace_line.hpp>
 #include <tessera/runtime/record.hpp>
 #include <tessera/spec/problem_text.hpp>
 

@@ -14,7 +14,7 @@
 
 #include <tessera/families/attention/args.hpp>
 #include <tessera/families/attention/fits.hpp>
-#include <tessera/families/attention/lower.hpp>
+#include <tessera/families/attention/operations.hpp>
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention/problem.hpp>
 #include <tessera/kernels/attention/cpu/launch.hpp>

@@ -16,8 +16,8 @@
 #include <span>
 
 #include <tessera/families/attention_backward/args.hpp>
+#include <tessera/families/attention_backward/declaration.hpp>
 #include <tessera/families/attention_backward/fits.hpp>
-#include <tessera/families/attention_backward/lower.hpp>
 #include <tessera/families/attention_backward/problem.hpp>
 #include <tessera/kernels/attention_backward/sm80/launch.hpp>
 #include <tessera/kernels/direct.hpp>

@@ -230,20 +230,20 @@ class backward_item {
 };
 
 template <class Kernel, chunked_scan_decay Decay, state_read Read>
-void launch_backward(const chunked_scan_kernel_args& args, float* memory, int threads,
+void launch_backward(const chunked_scan_kernel_args& args, std::byte* memory, int threads,
                      int most_threads) {
   using isa_type = typename traits<Kernel>::isa_type;
   const backward_extents<Kernel> size(args);
   const chunk_extents<Kernel> of_chunks(args, most_threads);
-  const std::int64_t stride = std::max(size.stride(), of_chunks.stride());
-  auto* const d_u = reinterpret_cast<double*>(memory + most_threads * stride);
+  const auto of_thread = static_cast<std::int64_t>(backward_bytes_of_thread(size, of_chunks));
+  auto* const d_u = reinterpret_cast<double*>(memory + most_threads * of_thread);
   const std::int64_t together = of_chunks.together;
   const std::int64_t parts = (args.kv_heads + together - 1) / together;
   prim::parallel_items<isa_type>(
       args.sequences * parts, threads, [&](std::int64_t item, int thread) {
         const std::int64_t number = item / parts, first = item % parts * together;
         const sequence one = sequence_of<isa_type>(args, number);
-        float* const own = memory + thread * stride;
+        std::byte* const own = memory + thread * of_thread;
         const auto sums_of = [&](std::int64_t kv_head) {
           return d_u + (number * args.kv_heads + kv_head) * size.keys;
         };

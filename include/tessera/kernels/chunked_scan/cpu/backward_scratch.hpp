@@ -22,6 +22,7 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
 
@@ -39,28 +40,16 @@ struct backward_extents {
         chunks(rounded_up(args.tokens, chunk) / chunk),
         tile(keys * shape::block) {}
 
-  /// Of a thread, without checkpoints.
-  std::int64_t floats() const noexcept {
-    return (group * blocks + chunk + 1) * tile + chunk * (6 * keys + 5 * values) + 2 * keys;
-  }
-  std::int64_t checkpoint_floats() const noexcept { return chunks * group * blocks * tile; }
-
-  /// Bytes of everything for so many threads; more than there can be where they have no number.
-  std::size_t bytes(const chunked_scan_kernel_args& args, int threads) const noexcept {
-    const double of_threads =
-        4.0 * threads *
-        (static_cast<double>(chunks) * static_cast<double>(group * blocks * tile) +
-         static_cast<double>(floats()) + 16.0);
+  /// Bytes of so many threads have no number.
+  bool are_beyond_memory(const chunked_scan_kernel_args& args, int threads) const noexcept {
+    const double states = (static_cast<double>(chunks) + 1) * static_cast<double>(group * blocks);
+    const double rows = static_cast<double>(chunk) * static_cast<double>(6 * keys + 5 * values);
+    const double of_thread =
+        (states + static_cast<double>(chunk + 1)) * static_cast<double>(tile) + rows;
     const double of_bonus =
         8.0 * static_cast<double>(args.sequences) * static_cast<double>(args.heads * keys);
-    if (of_threads + of_bonus > 0x1p60) return std::size_t{1} << 60;
-    const std::int64_t of_thread =
-        std::max(stride(), chunk_extents<Kernel>(args, threads).stride());
-    return static_cast<std::size_t>(of_thread) * sizeof(float) * static_cast<std::size_t>(threads) +
-           static_cast<std::size_t>(bonus_doubles(args)) * sizeof(double);
+    return 4.0 * threads * of_thread + of_bonus > 0x1p60;
   }
-  /// From the floats of a thread to those of the next.
-  std::int64_t stride() const noexcept { return rounded_up(floats() + checkpoint_floats(), 16); }
   std::int64_t bonus_doubles(const chunked_scan_kernel_args& args) const noexcept {
     return args.u.data == nullptr ? 0 : args.sequences * args.heads * keys;
   }
@@ -68,17 +57,15 @@ struct backward_extents {
   std::int64_t keys, values, blocks, group, chunks, tile;
 };
 
-/// The parts of a thread.
+/// The parts of a thread; null: these are only counted.
 template <class Kernel>
 struct backward_scratch {
   using extents = backward_extents<Kernel>;
 
-  backward_scratch(const extents& extent, float* memory) : size(extent) {
-    const auto take = [&](float*& part, std::int64_t count) {
-      part = memory;
-      memory += count;
-    };
-    take(checkpoints, size.checkpoint_floats());
+  backward_scratch(const extents& extent, std::byte* memory) : size(extent) {
+    prim::float_carver carver(memory);
+    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
+    take(checkpoints, size.chunks * size.group * size.blocks * size.tile);
     take(gradient, size.group * size.blocks * size.tile);
     take(states, (extents::chunk + 1) * size.tile);
     for (float** const part : {&q, &k, &key_decay, &d_q, &d_k, &d_key_decay}) {
@@ -89,6 +76,7 @@ struct backward_scratch {
     }
     take(u, size.keys);
     take(d_u, size.keys);
+    bytes = carver.bytes();
   }
 
   /// Tiles by chunk, head of the group and block.
@@ -100,10 +88,29 @@ struct backward_scratch {
   }
 
   extents size;
+  std::size_t bytes;
   float *checkpoints, *gradient, *states;
   float *q, *k, *key_decay, *d_q, *d_k, *d_key_decay;
   float *v, *d_out, *value_decay, *d_v, *d_value_decay;
   float *u, *d_u;
 };
+
+/// Bytes of a thread, whichever way the tokens of a sequence go.
+template <class Kernel>
+std::size_t backward_bytes_of_thread(const backward_extents<Kernel>& size,
+                                     const chunk_extents<Kernel>& of_chunks) {
+  return std::max(backward_scratch<Kernel>(size, nullptr).bytes,
+                  chunk_scratch<Kernel>(of_chunks, nullptr).bytes);
+}
+
+/// Bytes of everything for so many threads; more than there can be where they have no number.
+template <class Kernel>
+std::size_t backward_bytes(const chunked_scan_kernel_args& args, int threads) {
+  const backward_extents<Kernel> size(args);
+  if (size.are_beyond_memory(args, threads)) return std::size_t{1} << 60;
+  return backward_bytes_of_thread(size, chunk_extents<Kernel>(args, threads)) *
+             static_cast<std::size_t>(threads) +
+         static_cast<std::size_t>(size.bonus_doubles(args)) * sizeof(double);
+}
 
 }  // namespace tessera::kernels::chunked_scan::cpu

@@ -26,6 +26,7 @@
 #include <tessera/kernels/chunked_scan/cpu/rows.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
+#include <tessera/kernels/recurrence/cpu/head_segments.hpp>
 #include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
@@ -42,11 +43,15 @@ constexpr bool goes_back_by_chunks(std::int64_t length) noexcept {
 
 /// One work item.
 template <class Kernel, bool Decays, state_read Read>
-class chunk_backward_item {
+class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::isa_type,
+                                                      chunk_extents<Kernel>::segment_tokens> {
   using shape = traits<Kernel>;
   using isa_type = typename shape::isa_type;
   using scratch = chunk_scratch<Kernel>;
   using extents = chunk_extents<Kernel>;
+  using base = recurrence::head_segments<isa_type, extents::segment_tokens>;
+  using base::for_each_head, base::head_of, base::first_of, base::chunks_of, base::tokens_of,
+      base::tokens_from, base::segments_;
   using tile_decay = recurrence::tile_decay;
   using chunk_gradients = recurrence::chunk_gradients;
   static constexpr bool has_bonus = Read == state_read::before;
@@ -57,13 +62,11 @@ class chunk_backward_item {
   /// `d_u`: sums of the heads of the item, where there is a bonus.
   chunk_backward_item(const chunked_scan_kernel_args& args, const scratch& memory,
                       const sequence& one, std::int64_t first_kv_head, double* d_u)
-      : args_(args),
+      : base(first_kv_head * memory.size.group, memory.size.heads, args.heads, one.length),
+        args_(args),
         memory_(memory),
         size_(memory.size),
         one_(one),
-        first_head_(first_kv_head * size_.group),
-        heads_(std::min(args.heads - first_head_, size_.heads)),
-        segments_((one.length + extents::segment_tokens - 1) / extents::segment_tokens),
         wants_decays_(wants_decays(args)),
         streams_(size_.streams),
         d_u_(d_u) {}
@@ -94,22 +97,7 @@ class chunk_backward_item {
   }
 
  private:
-  template <class Body>
-  void for_each_head(const Body& body) const {
-    for (std::int64_t member = 0; member < heads_; ++member) body(member);
-  }
-  std::int64_t head_of(std::int64_t member) const { return first_head_ + member; }
   std::int64_t kv_head_of(std::int64_t member) const { return head_of(member) / size_.group; }
-  std::int64_t first_of(std::int64_t segment, std::int64_t chunk) const {
-    return segment * extents::segment_tokens + chunk * chunk_tokens;
-  }
-  std::int64_t chunks_of(std::int64_t segment) const {
-    const std::int64_t tokens = one_.length - first_of(segment, 0);
-    return std::min((tokens + chunk_tokens - 1) / chunk_tokens, extents::segment);
-  }
-  std::int64_t tokens_from(std::int64_t first) const {
-    return std::min<std::int64_t>(one_.length - first, chunk_tokens);
-  }
 
   /// Sums over the heads that read a head of k and v.
   void begin_group() const {
@@ -117,8 +105,7 @@ class chunk_backward_item {
     std::fill_n(memory_.d_v, extents::segment_tokens * size_.values, 0.0f);
   }
   void store_group(std::int64_t segment, std::int64_t kv_head) const {
-    const std::int64_t begin = first_of(segment, 0);
-    const std::int64_t count = std::min(one_.length - begin, extents::segment_tokens);
+    const std::int64_t begin = first_of(segment, 0), count = tokens_of(segment);
     store_rows(args_.d_k, begin, count, kv_head, args_.keys, memory_.d_k, size_.keys);
     store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
   }
@@ -389,7 +376,6 @@ class chunk_backward_item {
   const scratch& memory_;
   const extents& size_;
   const sequence& one_;
-  std::int64_t first_head_, heads_, segments_;
   bool wants_decays_, streams_;
   double* d_u_;  ///< [heads][keys]: of the bonus
 };

@@ -21,6 +21,7 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
 
@@ -65,19 +66,6 @@ struct chunk_extents {
     return std::clamp<std::int64_t>(std::min(items, static_cast<std::int64_t>(fit)), 1,
                                     std::max<std::int64_t>(args.kv_heads, 1));
   }
-  /// Of the rows of a chunk.
-  std::int64_t row_floats() const noexcept {
-    return chunk_tokens * (8 * keys + 4 * values + 2 * chunk_tokens) + 3 * keys;
-  }
-  /// Of a thread, without kept states.
-  std::int64_t floats() const noexcept {
-    return segment * (turned_state + row_floats() + chunk_tokens * (keys + values)) +
-           heads * (state + turned_state) + chunk_tokens * (keys + std::int64_t{shape::width}) +
-           keys;
-  }
-  std::int64_t kept_floats() const noexcept { return kept_states * heads * turned_state; }
-  /// From the floats of a thread to those of the next.
-  std::int64_t stride() const noexcept { return rounded_up(floats() + kept_floats(), 16); }
 
   static constexpr double most_cached_floats = 1 << 20;  ///< of gradients that caches may hold
   std::int64_t keys, values, state, turned_state, group, kept_states, together, heads;
@@ -96,17 +84,15 @@ struct chunk_rows {
   float* crossing;  ///< [keys]: what the state in front has to do with what follows
 };
 
-/// The parts of a thread.
+/// The parts of a thread; null: these are only counted.
 template <class Kernel>
 struct chunk_scratch {
   using extents = chunk_extents<Kernel>;
 
-  chunk_scratch(const extents& extent, float* memory) : size(extent) {
-    const auto take = [&](float*& part, std::int64_t count) {
-      part = memory;
-      memory += count;
-    };
-    take(kept_, size.kept_floats());
+  chunk_scratch(const extents& extent, std::byte* memory) : size(extent) {
+    prim::float_carver carver(memory);
+    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
+    take(kept_, size.kept_states * size.heads * size.turned_state);
     take(states_, extents::segment * size.turned_state);
     take(gradients_, size.heads * size.state);
     take(turned_gradients_, size.heads * size.turned_state);
@@ -129,6 +115,7 @@ struct chunk_scratch {
       for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing})
         take(*part, size.keys);
     }
+    bytes = carver.bytes();
   }
 
   /// Of all segments the same memory, if states are not kept.
@@ -143,6 +130,7 @@ struct chunk_scratch {
   }
 
   extents size;
+  std::size_t bytes;
   chunk_rows rows[extents::segment];
   float *d_k, *d_v;
   float* of_keys;   ///< [chunk][keys]: gradients of log decays

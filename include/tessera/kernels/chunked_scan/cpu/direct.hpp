@@ -11,7 +11,7 @@
 
 #include <tessera/families/chunked_scan/args.hpp>
 #include <tessera/families/chunked_scan/fits.hpp>
-#include <tessera/families/chunked_scan/lower.hpp>
+#include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/options.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
 #include <tessera/families/chunked_scan/rwkv6_args.hpp>

@@ -14,6 +14,7 @@
 #include <tessera/kernels/chunked_scan/cpu/step.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/common/sequence.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
@@ -48,7 +49,7 @@ std::int64_t heads_together(const chunked_scan_kernel_args& args, std::int64_t b
                                   std::max<std::int64_t>(args.heads, 1));
 }
 
-/// Memory of a thread: tiles of states, and the rows of a run of tokens.
+/// Memory of a thread: tiles of states, and the rows of a run of tokens. Null: it is only counted.
 template <class Kernel>
 struct forward_scratch {
   using shape = traits<Kernel>;
@@ -57,26 +58,20 @@ struct forward_scratch {
   float *tiles = nullptr, *q = nullptr, *k = nullptr, *key_decay = nullptr, *v = nullptr,
         *value_decay = nullptr, *u = nullptr;
   std::int64_t padded_keys = 0;
+  std::size_t bytes = 0;
 
   /// `blocks` of all heads of an item.
-  static std::int64_t floats(const chunked_scan_kernel_args& args, std::int64_t blocks) noexcept {
-    const std::int64_t padded = rounded_up(args.keys, shape::width);
-    return padded * (blocks * shape::block + 1) + run * (3 * padded + 2 * shape::block);
-  }
-  forward_scratch(const chunked_scan_kernel_args& args, std::int64_t blocks, float* memory)
+  forward_scratch(const chunked_scan_kernel_args& args, std::int64_t blocks, std::byte* memory)
       : padded_keys(rounded_up(args.keys, shape::width)) {
-    const auto take = [&](std::int64_t count) {
-      float* const part = memory;
-      memory += count;
-      return part;
-    };
-    tiles = take(blocks * tile_floats());
-    q = take(run * padded_keys);
-    k = take(run * padded_keys);
-    key_decay = take(run * padded_keys);
-    v = take(run * shape::block);
-    value_decay = take(run * shape::block);
-    u = take(padded_keys);
+    prim::float_carver carver(memory);
+    tiles = carver.take(blocks * tile_floats());
+    q = carver.take(run * padded_keys);
+    k = carver.take(run * padded_keys);
+    key_decay = carver.take(run * padded_keys);
+    v = carver.take(run * shape::block);
+    value_decay = carver.take(run * shape::block);
+    u = carver.take(padded_keys);
+    bytes = carver.bytes();
   }
   std::int64_t tile_floats() const { return padded_keys * shape::block; }
 };
@@ -90,7 +85,7 @@ class forward_launch {
 
  public:
   /// `threads` are those that memory was made for.
-  forward_launch(const chunked_scan_kernel_args& args, int threads, float* memory)
+  forward_launch(const chunked_scan_kernel_args& args, int threads, std::byte* memory)
       : args_(args),
         memory_(memory),
         blocks_(rounded_up(args.values, shape::block) / shape::block),
@@ -98,14 +93,14 @@ class forward_launch {
         parts_((blocks_ + together_ - 1) / together_),
         heads_(heads_together<Kernel>(args, together_, threads)) {}
 
-  /// Floats of a thread.
-  std::int64_t floats() const { return rounded_up(scratch::floats(args_, together_ * heads_), 16); }
+  std::size_t bytes_of_thread() const { return scratch(args_, together_ * heads_, nullptr).bytes; }
 
   void run(int threads) const {
+    const auto of_thread = static_cast<std::int64_t>(bytes_of_thread());
     const std::int64_t head_parts = (args_.heads + heads_ - 1) / heads_;
     prim::parallel_items<isa_type>(
         args_.sequences * head_parts * parts_, threads, [&](std::int64_t item, int thread) {
-          const scratch memory(args_, together_ * heads_, memory_ + thread * floats());
+          const scratch memory(args_, together_ * heads_, memory_ + thread * of_thread);
           const std::int64_t first = item / parts_ % head_parts * heads_;
           const sequence one = sequence_of<isa_type>(args_, item / parts_ / head_parts);
           if (!one.has_states) return;
@@ -284,7 +279,7 @@ class forward_launch {
   }
 
   const chunked_scan_kernel_args& args_;
-  float* memory_;
+  std::byte* memory_;
   std::int64_t blocks_, together_, parts_, heads_;
 };
 

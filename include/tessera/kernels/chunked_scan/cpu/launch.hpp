@@ -33,14 +33,12 @@ struct launcher {
     if constexpr (forward) {
       // What is read does not change the memory.
       using any_kind = forward_launch<Kernel, chunked_scan_decay::none, state_read::after>;
-      const std::int64_t floats = any_kind(args, threads, nullptr).floats();
-      return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
+      return any_kind(args, threads, nullptr).bytes_of_thread() * static_cast<std::size_t>(threads);
     } else {
-      return backward_extents<Kernel>(args).bytes(args, threads);
+      return backward_bytes<Kernel>(args, threads);
     }
   }
-  void run(std::byte* workspace, int threads) const {
-    auto* const memory = reinterpret_cast<float*>(workspace);
+  void run(std::byte* memory, int threads) const {
     const int useful = useful_threads(args, threads);
     with_kinds_of(args, [&](auto decay, auto read) {
       if constexpr (forward) {

@@ -31,6 +31,7 @@
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/token_gradient.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/head_segments.hpp>
 #include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
@@ -47,11 +48,15 @@ bool goes_back_by_chunks(const sequence& tokens) noexcept {
 
 /// One work item.
 template <class Row, bool LowRank>
-class chunk_backward_item {
+class chunk_backward_item
+    : recurrence::head_segments<typename traits<Row>::isa_type, chunk_extents<Row>::whole_segment> {
   using isa_type = typename traits<Row>::isa_type;
   using vec = typename traits<Row>::vec;
   using extents = chunk_extents<Row>;
   using scratch = chunk_scratch<Row>;
+  using base = recurrence::head_segments<isa_type, extents::whole_segment>;
+  using base::for_each_head, base::head_of, base::first_of, base::chunks_of, base::tokens_of,
+      base::segments_;
   using reader = chunk_reader<Row, LowRank>;
   using tile_decay = recurrence::tile_decay;
   using tile_shape = recurrence::tile_shape;
@@ -64,13 +69,12 @@ class chunk_backward_item {
   chunk_backward_item(const delta_rule_kernel_args& args, const scratch& memory,
                       const sequence& tokens, std::int64_t first_key_head, const gate_sums& sums,
                       std::int64_t sums_of_head)
-      : args_(args),
+      : base(first_key_head * memory.size.group, memory.size.heads, args.value_heads,
+             tokens.length),
+        args_(args),
         memory_(memory),
         size_(memory.size),
         tokens_(tokens),
-        first_head_(first_key_head * size_.group),
-        heads_(std::min(args.value_heads - first_head_, size_.heads)),
-        segments_((tokens.length + extents::segment_tokens - 1) / extents::segment_tokens),
         sums_(sums),
         sums_of_head_(sums_of_head) {}
 
@@ -95,10 +99,6 @@ class chunk_backward_item {
   }
 
  private:
-  template <class Body>
-  void for_each_head(const Body& body) const {
-    for (std::int64_t member = 0; member < heads_; ++member) body(member);
-  }
   /// Calls body(first column, where its tile begins in a state, registers).
   template <class Body>
   void for_each_tile(const Body& body) const {
@@ -110,15 +110,7 @@ class chunk_backward_item {
   std::int64_t columns_from(std::int64_t column) const {
     return std::min(extents::columns, args_.value_dim - column);
   }
-  std::int64_t head_of(std::int64_t member) const { return first_head_ + member; }
   reader reader_of(std::int64_t member) const { return {args_, size_, tokens_, head_of(member)}; }
-  std::int64_t first_of(std::int64_t segment, std::int64_t chunk) const {
-    return segment * extents::segment_tokens + chunk * chunk_tokens;
-  }
-  std::int64_t chunks_of(std::int64_t segment) const {
-    const std::int64_t tokens = tokens_.length - first_of(segment, 0);
-    return std::min((tokens + last) / chunk_tokens, extents::segment);
-  }
   tile_place place(std::int64_t member, std::int64_t column, std::int64_t pitch) const {
     return {tokens_.slot, head_of(member), column, args_.key_dim, columns_from(column), pitch};
   }
@@ -367,8 +359,7 @@ class chunk_backward_item {
   }
   void store_group(std::int64_t segment, std::int64_t key_head) const {
     const std::int64_t begin = first_of(segment, 0);
-    const std::int64_t count = std::min(tokens_.length - begin, extents::segment_tokens);
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = 0; i < tokens_of(segment); ++i) {
       const std::int64_t token = tokens_.token(begin + i);
       store_operand_gradient<Row>(args_, args_.q, args_.d_q, tokens_.entry, token, key_head,
                                   memory_.d_q + i * size_.keys, memory_.row);
@@ -381,7 +372,6 @@ class chunk_backward_item {
   const scratch& memory_;
   const extents& size_;
   const sequence& tokens_;
-  std::int64_t first_head_, heads_, segments_;
   gate_sums sums_;
   std::int64_t sums_of_head_;
 };

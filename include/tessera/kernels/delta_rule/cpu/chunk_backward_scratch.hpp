@@ -37,6 +37,8 @@ struct chunk_extents {
   static constexpr std::int64_t columns = traits<Row>::config.columns;
   /// Whether states are kept so that a launch may go by chunks.
   static constexpr bool has_chunks = segment > 0 && segment_tokens % chunk_tokens == 0;
+  /// Tokens of a segment, then.
+  static constexpr std::int64_t whole_segment = has_chunks ? segment_tokens : chunk_tokens;
 
   chunk_extents(const delta_rule_kernel_args& args, int threads) noexcept
       : keys(padded(args.key_dim)),

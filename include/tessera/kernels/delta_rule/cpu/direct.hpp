@@ -11,7 +11,7 @@
 
 #include <tessera/families/delta_rule/args.hpp>
 #include <tessera/families/delta_rule/fits.hpp>
-#include <tessera/families/delta_rule/lower.hpp>
+#include <tessera/families/delta_rule/operations.hpp>
 #include <tessera/families/delta_rule/options.hpp>
 #include <tessera/families/delta_rule/problem.hpp>
 #include <tessera/kernels/delta_rule/cpu/launch.hpp>

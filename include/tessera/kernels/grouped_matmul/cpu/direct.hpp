@@ -14,7 +14,7 @@
 #include <tessera/families/grouped_matmul/direct_op.hpp>
 #include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/fits.hpp>
-#include <tessera/families/grouped_matmul/lower.hpp>
+#include <tessera/families/grouped_matmul/operations.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/families/grouped_matmul/problem.hpp>
 #include <tessera/families/grouped_matmul/scaled_args.hpp>

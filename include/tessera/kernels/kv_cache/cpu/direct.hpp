@@ -9,8 +9,8 @@
 #pragma once
 
 #include <tessera/families/kv_cache/args.hpp>
+#include <tessera/families/kv_cache/declaration.hpp>
 #include <tessera/families/kv_cache/fits.hpp>
-#include <tessera/families/kv_cache/lower.hpp>
 #include <tessera/families/kv_cache/options.hpp>
 #include <tessera/families/kv_cache/problem.hpp>
 #include <tessera/kernels/direct.hpp>

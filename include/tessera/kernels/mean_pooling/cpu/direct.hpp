@@ -10,8 +10,8 @@
 #pragma once
 
 #include <tessera/families/mean_pooling/args.hpp>
+#include <tessera/families/mean_pooling/declaration.hpp>
 #include <tessera/families/mean_pooling/fits.hpp>
-#include <tessera/families/mean_pooling/lower.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
 #include <tessera/kernels/direct.hpp>

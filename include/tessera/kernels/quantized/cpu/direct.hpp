@@ -9,8 +9,8 @@
 // Compile with OpenMP and the flags of the row's backend (-march=native gives the machine's own).
 #pragma once
 
+#include <tessera/families/quantized/declaration.hpp>
 #include <tessera/families/quantized/fits.hpp>
-#include <tessera/families/quantized/lower.hpp>
 #include <tessera/families/quantized/options.hpp>
 #include <tessera/families/quantized/problem.hpp>
 #include <tessera/families/quantized/product_args.hpp>

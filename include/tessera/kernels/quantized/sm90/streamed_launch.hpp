@@ -120,7 +120,6 @@ class streamed_launch {
     chosen_ = kernels.by_rows[rows <= 16 ? 0 : rows <= 64 ? 1 : 2];
     order_ = kernels.order;
     columns_ = kernels.columns * chosen_.lines;
-    if (rows > 2 * chosen_.rows && chosen_.rows < 128) return;
     fill(call);
     take_memory(call);
     served_ = find_operands(call);
@@ -156,12 +155,13 @@ class streamed_launch {
   static bool takes(const quantized_kernel_args& call) {
     const packed_weights& weights = call.weights;
     const bool floats = has_float_scales(weights.mode);
-    const register_shape shape{.bits = weights.bits,
+    const register_shape shape{.mode = weights.mode,
+                               .bits = weights.bits,
                                .group_size = weights.group_size,
-                               .has_float_scales = floats,
                                .batch = call.batch,
                                .rows = weights.rows,
-                               .columns = weights.columns()};
+                               .columns = weights.columns(),
+                               .matrices = call.matrices};
     if (call.transposed || call.batch <= 0 || call.matrices <= 0 || weights.rows <= 0 ||
         weights.columns() <= 0 || call.x.type != Type) {
       return false;

@@ -20,8 +20,8 @@
 #include <tessera/families/sparse_attention/block_mask.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
+#include <tessera/families/sparse_attention/declaration.hpp>
 #include <tessera/families/sparse_attention/fits.hpp>
-#include <tessera/families/sparse_attention/lower.hpp>
 #include <tessera/families/sparse_attention/native_sparse_args.hpp>
 #include <tessera/families/sparse_attention/native_sparse_options.hpp>
 #include <tessera/families/sparse_attention/problem.hpp>

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/lookup/table.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/runtime/impl/inquiry.hpp>
-#include <tessera/runtime/lookup/table.hpp>
 
 namespace tessera {
 

@@ -49,7 +49,7 @@ status fill(void*, int, std::size_t, void*) {
 status wait(void*) {
   return not_built();
 }
-status count_faults(const content_rule&, std::uint64_t*, void*) {
+status count_faults(const prim::content_rule&, std::uint64_t*, void*) {
   return not_built();
 }
 status make_stream(void*&) {

@@ -8,9 +8,9 @@
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/spec/status.hpp>
 
-namespace tessera::impl {
+namespace tessera::prim {
 struct content_rule;
-}  // namespace tessera::impl
+}  // namespace tessera::prim
 
 namespace tessera::impl::cuda {
 
@@ -51,7 +51,7 @@ status fill(void* to, int byte, std::size_t bytes, void* stream);
 status wait(void* stream);
 
 /// Adds how many entries in the device's memory break a rule to a number that lies there too.
-status count_faults(const content_rule& rule, std::uint64_t* faults, void* stream);
+status count_faults(const prim::content_rule& rule, std::uint64_t* faults, void* stream);
 
 status make_stream(void*& stream);
 void drop_stream(void* stream) noexcept;

@@ -8,7 +8,7 @@
 
 #include <cuda_runtime.h>
 
-#include <tessera/runtime/impl/content_rules.hpp>
+#include <tessera/prim/common/content_rules.hpp>
 #include <tessera/runtime/impl/cuda/answer.hpp>
 #include <tessera/runtime/impl/cuda/calls.hpp>
 #include <tessera/spec/status.hpp>
@@ -16,6 +16,9 @@
 namespace tessera::impl::cuda {
 
 namespace {
+
+using prim::content_rule;
+namespace content_rules = prim::content_rules;
 
 constexpr int counting_threads = 256;
 constexpr std::int64_t most_counting_blocks = 1024;
@@ -115,7 +118,7 @@ class number_uses {
 
 }  // namespace
 
-status count_faults(const content_rule& rule, std::uint64_t* faults, void* stream) {
+status count_faults(const prim::content_rule& rule, std::uint64_t* faults, void* stream) {
   static_assert(sizeof(unsigned long long) == sizeof *faults);
   const std::int64_t blocks = (entries_of(rule) + counting_threads - 1) / counting_threads;
   const auto grid = static_cast<unsigned>(std::min(blocks, most_counting_blocks));

@@ -1,15 +1,13 @@
-// Lookup tables of a process: where their files lie, reading them, those in force. Files are copied
-// into memory: a mapped file on a network can fault while it is looked at.
+// Files of lookup tables: where they lie, reading them. Files are copied into memory: a mapped file
+// on a network can fault while it is looked at.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,11 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <tessera/runtime/environment.hpp>
-#include <tessera/runtime/impl/files.hpp>
-#include <tessera/runtime/impl/lookup_table.hpp>
-#include <tessera/runtime/impl/memory.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/impl/descriptor.hpp>
+#include <tessera/lookup/impl/table.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/words.hpp>
 
@@ -71,11 +67,6 @@ inline std::string_view absolute_directory(const char* value) noexcept {
     if (directory.starts_with('/')) where.site.push_back(below(directory, in_directory));
   }
   return where;
-}
-
-table_locations process_table_locations() {
-  return locate_tables(process_environment().table_directory,
-                       [](const char* name) -> const char* { return std::getenv(name); });
 }
 
 namespace lookup_form {
@@ -187,39 +178,6 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
   all->site = read_tables(site);
   if (where.shipped) all->shipped = read_shipped_table();
   return all;
-}
-
-namespace {
-
-constinit std::mutex tables_guard;
-
-/// Made at first use: a shared pointer of the process would have to be destroyed at its end, while
-/// other threads may still choose.
-std::shared_ptr<const lookup_tables>& tables_of_process() {
-  static auto* const tables = new std::shared_ptr<const lookup_tables>();
-  return *tables;
-}
-
-}  // namespace
-
-std::shared_ptr<const lookup_tables> tables_in_force() {
-  const std::lock_guard lock(tables_guard);
-  std::shared_ptr<const lookup_tables>& tables = tables_of_process();
-  if (tables == nullptr) tables = load_lookup_tables(process_table_locations());
-  return tables;
-}
-
-void use_tables(std::shared_ptr<const lookup_tables> tables) {
-  std::shared_ptr<const lookup_tables> before;  // destroyed outside the lock
-  {
-    const std::lock_guard lock(tables_guard);
-    before = std::exchange(tables_of_process(), std::move(tables));
-  }
-  forget_selections();
-}
-
-void reload_tables() {
-  use_tables(load_lookup_tables(process_table_locations()));
 }
 
 }  // namespace tessera

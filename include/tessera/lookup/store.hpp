@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include <tessera/spec/declaration.hpp>
 #include <tessera/spec/tensor_view.hpp>
 
-namespace tessera::impl {
+namespace tessera::prim {
 
 /// Numbers of a tensor as they lie; absent without data.
 struct number_list {
@@ -298,4 +298,4 @@ void for_each_content_rule(const bound_call& call, const Visit& visit) {
   }
 }
 
-}  // namespace tessera::impl
+}  // namespace tessera::prim

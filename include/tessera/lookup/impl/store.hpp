@@ -19,9 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <tessera/runtime/impl/files.hpp>
-#include <tessera/runtime/lookup/store.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/impl/descriptor.hpp>
+#include <tessera/lookup/store.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/spec/sentence.hpp>
 #include <tessera/spec/status.hpp>
 

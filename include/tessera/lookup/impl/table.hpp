@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/runtime/lookup/record.hpp>
-#include <tessera/runtime/lookup/table.hpp>
+#include <tessera/lookup/record.hpp>
+#include <tessera/lookup/table.hpp>
 #include <tessera/spec/words.hpp>
 
 namespace tessera {

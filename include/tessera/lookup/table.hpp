@@ -1,5 +1,5 @@
 // Lookup tables in memory: immutable, built once, read by any number of threads; where their files
-// lie; those in force. Questions neither allocate nor lock nor touch a file.
+// lie. Questions neither allocate nor lock nor touch a file.
 //
 //   user     $TESSERA_TABLE_DIR/lookup.txt, else $XDG_CACHE_HOME/tessera/lookup.txt, else
 //            $HOME/.cache/tessera/lookup.txt, else none; tools write it
@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tessera/runtime/lookup/record.hpp>
+#include <tessera/lookup/record.hpp>
 #include <tessera/spec/names.hpp>
 
 namespace tessera {
@@ -44,9 +44,6 @@ struct table_locations {
 /// this moment. Relative values of the others count as unset, as their specification demands.
 table_locations locate_tables(std::string_view table_directory,
                               const char* (*variable)(const char* name));
-
-/// The same from the environment of the process, read anew at each call.
-table_locations process_table_locations();
 
 /// What became of one file.
 enum class lookup_file_condition : std::uint8_t {
@@ -143,16 +140,5 @@ std::shared_ptr<const lookup_tables> load_lookup_tables(const table_locations& w
 /// or of the files given as LOOKUP, that name a row of the build. Empty where there is none.
 /// Constant data: the call costs nothing.
 std::string_view shipped_lookup() noexcept;
-
-/// The tables in force. The first call reads the files of process_table_locations(); later ones do
-/// not touch a file. What is returned stays valid when other tables take its place.
-std::shared_ptr<const lookup_tables> tables_in_force();
-
-/// Puts tables in force and makes every thread forget its selections. Null: they are read again at
-/// the next choice.
-void use_tables(std::shared_ptr<const lookup_tables> tables);
-
-/// Reads the files again. Choices that start afterwards see the new lines; plans keep their row.
-void reload_tables();
 
 }  // namespace tessera
