@@ -1,5 +1,5 @@
-// Writes the list of a launch's work (work_list.hpp): one block, which looks at the lengths of all
-// sequences.
+// Writes the list of a launch's work (work_list.hpp): a few blocks, each of which looks at the lengths
+// of all sequences, and writes its share of the items.
 #pragma once
 
 #include <climits>
@@ -24,6 +24,11 @@ static_assert(waves_of_choice(planner_choices - 1) == schedule_sm80::most_waves)
 inline constexpr int planner_warps = planner_threads / prim::cuda::warp_size;
 static_assert(planner_warps == prim::cuda::warp_size);
 
+/// Blocks that write items, which for long lists takes longer than finding out what they are.
+constexpr int planner_blocks_for(std::int64_t items) {
+  return items < 2 * planner_threads ? 1 : 8;
+}
+
 /// Elements of a list that the planner has in shared memory: as many as fit, for a thousand
 /// sequences and more. It passes over its lists several times, and the L2 cache is far.
 inline constexpr int planner_near = 1280;
@@ -45,7 +50,7 @@ struct planner_state {
 static_assert(sizeof(planner_state) <= 48 << 10);
 
 /// A list of the workspace whose first elements lie in shared memory; `Read`: kernels after the
-/// planner read it, so that these are in the workspace as well.
+/// planner read it, so that these are in the workspace as well. All blocks have the same elements.
 template <class T, bool Read>
 struct near_list {
   T* near;
@@ -55,7 +60,7 @@ struct near_list {
   }
   __device__ __forceinline__ void set(int i, const T& x) const {
     if (i < planner_near) near[i] = x;
-    if (Read || i >= planner_near) far[i] = x;
+    if ((Read && blockIdx.x == 0) || i >= planner_near) far[i] = x;
   }
 };
 
@@ -114,17 +119,20 @@ __device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
 }
 
 /// visit(i, part, n) for each i below `count`, which has the parts firsts[i] = n to firsts[i + 1] -
-/// 1, counted from 0: by as many threads as there are for each i, or if parts are many by a warp.
+/// 1, counted from 0: by as many threads of `blocks` blocks as there are for each i, or if parts are
+/// many by a warp.
 template <class Firsts, class Visit>
-__device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, const Visit& visit) {
+__device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, int block, int blocks,
+                                            const Visit& visit) {
   constexpr int few = 4;  // of a thread
-  const auto thread = static_cast<int>(threadIdx.x);
+  const int all_threads = blocks * planner_threads;
+  const int thread = block * planner_threads + static_cast<int>(threadIdx.x);
   const int lane = thread % prim::cuda::warp_size;
   int shift = 0;
-  while (shift < 5 && count << (shift + 1) <= planner_threads) ++shift;
+  while (shift < 5 && count << (shift + 1) <= all_threads) ++shift;
   const int threads = 1 << shift;
   const int own_part = thread & (threads - 1);
-  for (int begin = 0; begin < count; begin += planner_threads >> shift) {
+  for (int begin = 0; begin < count; begin += all_threads >> shift) {
     const int i = begin + (thread >> shift);
     const int first = i < count ? firsts[i] : 0;
     const int parts = i < count ? firsts[i + 1] - first : 0;
@@ -276,6 +284,19 @@ __device__ __forceinline__ work_item without_place(work_item item) {
   return item;
 }
 
+/// Reads what all passes look up, so that it is near when the first one asks for it.
+__device__ __forceinline__ void fetch_prefixes(const shared_prefixes& prefixes) {
+  const auto fetch = [](const std::int32_t* number) {
+    [[maybe_unused]] int read;
+    asm volatile("ld.global.ca.s32 %0, [%1];" : "=r"(read) : "l"(number));
+  };
+  const auto count = static_cast<int>(prefixes.count);
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (count == 0 || thread > count) return;
+  fetch(prefixes.sequences + thread);
+  if (thread < count) fetch(prefixes.pages + thread);
+}
+
 /// `slots`: thread blocks that run at the same time; `least`: tiles of keys that an item has.
 template <class Kernel>
 __global__ void __launch_bounds__(planner_threads, 1)
@@ -302,6 +323,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   if (thread < planner_choices) state.items[thread] = 0;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
+  fetch_prefixes(args.call.prefixes);
 
   // Tiles of rows, and their keys.
   const int entries = entries_of(args.call);
@@ -320,7 +342,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   long long key_tiles = 0;
   int longest = 0;
   int longest_of_groups = 0;
-  visit_parts(first_tiles, entries, [&](int entry, int part, int tile) {
+  visit_parts(first_tiles, entries, 0, 1, [&](int entry, int part, int tile) {
     const planned_tile planned = planned_tile_of<Kernel>(args, entry, part);
     planned_tiles.set(tile, planned);
     const int keys = planned.last_tile - planned.first_tile;
@@ -368,14 +390,15 @@ __global__ void __launch_bounds__(planner_threads, 1)
                           first_places.set(tile, firsts.of[1]);
                         })
                         .of[0];
-  if (thread == 0) {
+  const int of_groups = first_items[group_tiles];
+  if (thread == 0 && blockIdx.x == 0) {
     list.tile_count[0] = tiles;
     list.tile_count[1] = count;
+    list.tile_count[2] = of_groups;
   }
-  const int of_groups = first_items[group_tiles];
-  if (thread == 0) list.tile_count[2] = of_groups;
   const bool spreads = of_groups > 0 && count > of_groups && count <= list.most_items;
-  visit_parts(first_items, tiles, [&](int tile, int part, int at) {
+  const auto block = static_cast<int>(blockIdx.x);
+  visit_parts(first_items, tiles, block, static_cast<int>(gridDim.x), [&](int tile, int part, int at) {
     if (at >= list.most_items) return;
     const planned_tile planned = planned_tiles[tile];
     work_item item;
