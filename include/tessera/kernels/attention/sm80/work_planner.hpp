@@ -26,7 +26,7 @@ static_assert(planner_warps == prim::cuda::warp_size);
 
 /// Blocks that write items, which for long lists takes longer than finding out what they are.
 constexpr int planner_blocks_for(std::int64_t items) {
-  return items < 2 * planner_threads ? 1 : 8;
+  return items < 2 * planner_threads ? 1 : items < 8 * planner_threads ? 8 : 16;
 }
 
 /// Elements of a list that the planner has in shared memory: as many as fit, for a thousand
@@ -94,62 +94,66 @@ __device__ __forceinline__ numbers<N> sums_before(const numbers<N>& own, planner
 }
 
 /// set(i, sums) with the sums of `count_of(j)` over j < i, at most `most`, for i from 0 to `count`;
-/// returns those of all. Numbers of `planner_threads` elements do not overflow.
+/// returns those of all. Numbers of `planner_threads` elements do not overflow. A thread has two
+/// elements side by side where there are more than threads.
 template <int N, class CountOf, class Set>
 __device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
                                               planner_state& state, const CountOf& count_of,
                                               const Set& set) {
   numbers<N> base{};
   int turn = 0;
-  for (int begin = 0; begin < count; begin += planner_threads, turn ^= 1) {
-    const int i = begin + static_cast<int>(threadIdx.x);
-    numbers<N> own{}, totals{};
+  const int each = count > planner_threads ? 2 : 1;
+  for (int begin = 0; begin < count; begin += planner_threads * each, turn ^= 1) {
+    const int i = begin + static_cast<int>(threadIdx.x) * each;
+    numbers<N> own{}, next{}, totals{};
     if (i < count) own = count_of(i);
-    numbers<N> sums = sums_before(own, state, turn, totals);
+    numbers<N> both = own;
+    if (each > 1 && i + 1 < count) {
+      next = count_of(i + 1);
+#pragma unroll
+      for (int n = 0; n < N; ++n) both.of[n] = min(own.of[n] + next.of[n], most.of[n]);
+    }
+    numbers<N> sums = sums_before(both, state, turn, totals);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       sums.of[n] = min(base.of[n] + sums.of[n], most.of[n]);
       base.of[n] = min(base.of[n] + totals.of[n], most.of[n]);
     }
     if (i < count) set(i, sums);
+    if (each > 1 && i + 1 < count) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) sums.of[n] = min(sums.of[n] + own.of[n], most.of[n]);
+      set(i + 1, sums);
+    }
   }
   if (threadIdx.x == 0) set(count, base);
   __syncthreads();
   return base;
 }
 
-/// visit(i, part, n) for each i below `count`, which has the parts firsts[i] = n to firsts[i + 1] -
-/// 1, counted from 0: by as many threads of `blocks` blocks as there are for each i, or if parts are
-/// many by a warp.
+/// visit(i, part, n) for each n below firsts[count]: part n - firsts[i] of i, which has the parts
+/// firsts[i] to firsts[i + 1] - 1. Each n is looked up, so that all threads of `blocks` blocks have
+/// as many, however many parts an i has; first where it is if all have as many.
 template <class Firsts, class Visit>
 __device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, int block, int blocks,
                                             const Visit& visit) {
-  constexpr int few = 4;  // of a thread
-  const int all_threads = blocks * planner_threads;
-  const int thread = block * planner_threads + static_cast<int>(threadIdx.x);
-  const int lane = thread % prim::cuda::warp_size;
-  int shift = 0;
-  while (shift < 5 && count << (shift + 1) <= all_threads) ++shift;
-  const int threads = 1 << shift;
-  const int own_part = thread & (threads - 1);
-  for (int begin = 0; begin < count; begin += all_threads >> shift) {
-    const int i = begin + (thread >> shift);
-    const int first = i < count ? firsts[i] : 0;
-    const int parts = i < count ? firsts[i + 1] - first : 0;
-    const bool is_few = parts <= few * threads;
-    for (int part = own_part; part < parts && is_few; part += threads) {
-      visit(i, part, first + part);
+  const int end = firsts[count];
+  const float of_part = static_cast<float>(count) / static_cast<float>(max(1, end));
+  for (int n = block * planner_threads + static_cast<int>(threadIdx.x); n < end;
+       n += blocks * planner_threads) {
+    int i = min(static_cast<int>((static_cast<float>(n) + 0.5f) * of_part), count - 1);
+    int behind = i + 1;
+    if (firsts[i] > n || firsts[behind] <= n) {
+      i = 0;
+      behind = count;
     }
-    unsigned many = __ballot_sync(prim::cuda::all_lanes, !is_few && own_part == 0);
-    for (; many != 0; many &= many - 1) {
-      const int from = __ffs(static_cast<int>(many)) - 1;
-      const int its_i = __shfl_sync(prim::cuda::all_lanes, i, from);
-      const int its_parts = __shfl_sync(prim::cuda::all_lanes, parts, from);
-      const int its_first = __shfl_sync(prim::cuda::all_lanes, first, from);
-      for (int part = lane; part < its_parts; part += prim::cuda::warp_size) {
-        visit(its_i, part, its_first + part);
-      }
+    while (behind - i > 1) {
+      const int middle = (i + behind) / 2;
+      const bool before = firsts[middle] <= n;
+      i = before ? middle : i;
+      behind = before ? behind : middle;
     }
+    visit(i, n - firsts[i], n);
   }
 }
 
@@ -284,17 +288,20 @@ __device__ __forceinline__ work_item without_place(work_item item) {
   return item;
 }
 
-/// Reads what all passes look up, so that it is near when the first one asks for it.
-__device__ __forceinline__ void fetch_prefixes(const shared_prefixes& prefixes) {
-  const auto fetch = [](const std::int32_t* number) {
-    [[maybe_unused]] int read;
-    asm volatile("ld.global.ca.s32 %0, [%1];" : "=r"(read) : "l"(number));
+/// Reads numbers that later passes look up, one after the other, so that they are near by then.
+__device__ __forceinline__ void fetch_numbers(const attention_kernel_args& call) {
+  const auto fetch = [](const std::int32_t* numbers, std::int64_t count, int first) {
+    for (int i = first + static_cast<int>(threadIdx.x); i < count; i += planner_threads) {
+      [[maybe_unused]] int read;
+      asm volatile("ld.global.ca.s32 %0, [%1];" : "=r"(read) : "l"(numbers + i));
+    }
   };
-  const auto count = static_cast<int>(prefixes.count);
-  const auto thread = static_cast<int>(threadIdx.x);
-  if (count == 0 || thread > count) return;
-  fetch(prefixes.sequences + thread);
-  if (thread < count) fetch(prefixes.pages + thread);
+  if (call.prefixes.count > 0) {
+    fetch(call.prefixes.sequences, call.prefixes.count + 1, 0);
+    fetch(call.prefixes.pages, call.prefixes.count, 0);
+  }
+  // The first of these are read at once.
+  if (call.seqlens_k != nullptr) fetch(call.seqlens_k, call.batch, planner_threads);
 }
 
 /// `slots`: thread blocks that run at the same time; `least`: tiles of keys that an item has.
@@ -323,7 +330,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   if (thread < planner_choices) state.items[thread] = 0;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
-  fetch_prefixes(args.call.prefixes);
+  fetch_numbers(args.call);
 
   // Tiles of rows, and their keys.
   const int entries = entries_of(args.call);
