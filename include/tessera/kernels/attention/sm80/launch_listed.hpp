@@ -85,8 +85,10 @@ status launch_with_list(const launch_args& args, const launch_place& place, bool
                                 list.least_tiles);
   if (code == cudaSuccess) code = launch_work();
   if (code == cudaSuccess) {
+    // Tiles of a kernel beside the row's have few rows: all blocks run at once if they are small.
+    const int warps = list.apart ? combine_warps / 2 : combine_warps;
     code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_of(args, list.tiles),
-                                     combine_warps * 32, 0, place.stream, dependent, args);
+                                     warps * 32, 0, place.stream, dependent, args);
   }
   if (code == cudaSuccess) return {};
   cudaGetLastError();

@@ -38,8 +38,9 @@ __device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, in
 }
 
 /// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
-/// of the keys that it shares with others: a block for each tile and key/value head. Its time is
-/// that of looking up what to add, so that many blocks are to run at once.
+/// of the keys that it shares with others: a block for each tile and key/value head, of
+/// `combine_warps` warps at most. Its time is that of looking up what to add, so that many blocks are
+/// to run at once.
 template <class Kernel>
 __global__ void __launch_bounds__(combine_warps * 32, 3)
     combine_listed(const __grid_constant__ launch_args args) {
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(combine_warps * 32, 3)
     const int r = slice / per_row;
     combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs.of,
                            slice - r * per_row);
-    slice += combine_warps;
+    slice += static_cast<int>(blockDim.x) / prim::cuda::warp_size;
     runs = runs_of(slice / per_row);
   }
 }
