@@ -63,8 +63,8 @@ constexpr std::array<reading_rows, 2> rows_and_groups(const attention_facts& fac
            {groups * static_cast<double>(sizes.kv_heads), facts.rows * members, 0.75 * seen}}};
 }
 
-/// Scores that the blocks of a CUDA row make of them, and keys that they read: from memory once, and
-/// from the L2 cache for every further block of rows, which costs a third.
+/// Scores that the blocks of a CUDA row make of them, and keys that they read: from memory once,
+/// and from the L2 cache for every further block of rows, which costs a third.
 struct block_work {
   double scores = 0, keys_read = 0;
 };
@@ -176,8 +176,7 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
       const auto own = listed.list.apart ? schedule_sm80::own_config(config) : config;
       const block_work own_work = work_of_blocks(own, parts[0]);
       const block_work of_groups = work_of_blocks(config, parts[1]);
-      work.flops =
-          2 * (own_work.scores + of_groups.scores) * (config.head_dim + config.v_head_dim);
+      work.flops = 2 * (own_work.scores + of_groups.scores) * (config.head_dim + config.v_head_dim);
       work.bytes = of_token * (own_work.keys_read + of_groups.keys_read + facts.heads * facts.rows);
       work.items = listed.busy_tiles;
     }

@@ -291,9 +291,9 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
   using traits = kernel_traits<Kernel, Width, Tokens>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ state_of_block<traits, Hooks> block;
-  // A kernel beside the row's starts when all blocks of that know that the list is written, and what
-  // combines when all of its blocks run: that has much to look up before it reads. Blocks
-  // of the next grid that come while some of this one's have ended crowd on a few multiprocessors:
+  // A kernel beside the row's starts when all blocks of that know that the list is written, and
+  // what combines when all of its blocks run: that has much to look up before it reads. Blocks of
+  // the next grid that come while some of this one's have ended crowd on a few multiprocessors:
   // where every block has its share of the keys, they come when all have read it, or combined.
   if constexpr (is_own_row<Kernel>) {
     acquire_list(args.list);

@@ -79,10 +79,9 @@ template <class Kernel, class LaunchWork>
 status launch_with_list(const launch_args& args, const launch_place& place, bool dependent,
                         const LaunchWork& launch_work) {
   const schedule_sm80::listing& list = place.cut.list;
-  cudaError_t code =
-      prim::cuda::launch_kernel(&plan_work<Kernel>, dim3(planner_blocks_for(list.items)),
-                                planner_threads, 0, place.stream, dependent, args, list.slots,
-                                list.least_tiles);
+  cudaError_t code = prim::cuda::launch_kernel(
+      &plan_work<Kernel>, dim3(planner_blocks_for(list.items)), planner_threads, 0, place.stream,
+      dependent, args, list.slots, list.least_tiles);
   if (code == cudaSuccess) code = launch_work();
   if (code == cudaSuccess) {
     // Tiles of a kernel beside the row's have few rows: all blocks run at once if they are small.

@@ -39,8 +39,8 @@ __device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, in
 
 /// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
 /// of the keys that it shares with others: a block for each tile and key/value head, of
-/// `combine_warps` warps at most. Its time is that of looking up what to add, so that many blocks are
-/// to run at once.
+/// `combine_warps` warps at most. Its time is that of looking up what to add, so that many blocks
+/// are to run at once.
 template <class Kernel>
 __global__ void __launch_bounds__(combine_warps * 32, 3)
     combine_listed(const __grid_constant__ launch_args args) {

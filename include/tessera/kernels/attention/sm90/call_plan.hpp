@@ -49,7 +49,7 @@ struct call_plan {
   schedule cut{};
   class_plan classes{};
   schedule_sm90::split_schedule split{};
-  schedule_sm80::schedule listed{};  ///< its list is used: instead of `cut`
+  schedule_sm80::schedule listed{};                        ///< its list is used: instead of `cut`
   std::size_t values = 0, parts = 0, list = 0, bytes = 0;  ///< where these lie; of all
 };
 

@@ -1,5 +1,5 @@
-// What the host passes to the wgmma kernels: maps of the tensors, numbers of the launch, and the words
-// in which blocks count tiles.
+// What the host passes to the wgmma kernels: maps of the tensors, numbers of the launch, and the
+// words in which blocks count tiles.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Launches over pages whose work is a list that the device writes first, those of sm80 (see there:
-// work_list.hpp, work_planner.hpp, split_kv_listed.hpp) with wgmma for the items: long sequences are
-// cut by their keys, and pages that sequences share are read once.
+// work_list.hpp, work_planner.hpp, split_kv_listed.hpp) with wgmma for the items: long sequences
+// are cut by their keys, and pages that sequences share are read once.
 //
 // Single tokens of sequences that share pages: what a group shares is a prompt's worth of products
 // for each of its keys. It is done here, on some of the multiprocessors, while a kernel of mma.sync
@@ -41,8 +41,8 @@ auto entries_with_list(const prim::cuda::kernel_entry& forward) {
 }
 
 /// How items are cut: the heads of a group share a tile.
-inline schedule cut_of_items(const attention_kernel_args& args,
-                             const schedule_sm80::listing& list, int block_q) {
+inline schedule cut_of_items(const attention_kernel_args& args, const schedule_sm80::listing& list,
+                             int block_q) {
   const std::int64_t items = list.apart ? list.group_items : list.items;
   schedule cut;
   cut.heads_of_tile = args.q_heads / args.kv_heads;
@@ -59,8 +59,8 @@ inline attention_kernel_args with_joined_rows(attention_kernel_args args) {
   return args;
 }
 
-/// Queues the list, the work and what combines it. `ready`: kernels may start before those that they
-/// wait for end.
+/// Queues the list, the work and what combines it. `ready`: kernels may start before those that
+/// they wait for end.
 template <class Kernel, class Hooks>
 status launch_listed(const attention_kernel_args& args, const Hooks& hooks,
                      const launch_context& context, const call_plan& plan, int device, bool ready) {

@@ -229,13 +229,13 @@ class producer {
     const token_place at = place_of(args_, work.sequence, key0 + lane() * box_of_page);
 #pragma unroll
     for (int panel = 0; panel < Traits::qk_panels; ++panel) {
-      prim::cuda::fetch_box(
-          maps_.k, {panel * prim::cuda::panel_columns, work.kv_head, at.slot, at.page});
+      prim::cuda::fetch_box(maps_.k,
+                            {panel * prim::cuda::panel_columns, work.kv_head, at.slot, at.page});
     }
 #pragma unroll
     for (int panel = 0; panel < Traits::v_panels; ++panel) {
-      prim::cuda::fetch_box(
-          maps_.v, {panel * prim::cuda::panel_columns, work.kv_head, at.slot, at.page});
+      prim::cuda::fetch_box(maps_.v,
+                            {panel * prim::cuda::panel_columns, work.kv_head, at.slot, at.page});
     }
   }
 

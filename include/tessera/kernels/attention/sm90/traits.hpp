@@ -182,9 +182,9 @@ struct planned_tile {
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
-  int first_key = 0, last_key = 0;          ///< of a listed item: it has keys between these
-  std::int64_t first_partial = -1;          ///< place of what row 0 leaves; -1: rows are finished
-  int partials_of_row = 1;                  ///< how far that of the next row is from it
+  int first_key = 0, last_key = 0;       ///< of a listed item: it has keys between these
+  std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
+  int partials_of_row = 1;               ///< how far that of the next row is from it
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };

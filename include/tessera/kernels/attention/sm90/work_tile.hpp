@@ -222,8 +222,8 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
       found.sequence = -1;
       if (item != nullptr) {
         is_prefix = item->entry < args.call.prefixes.count;
-        found = listed_work_tile<Traits>(
-            args, *item, index - number * static_cast<int>(args.head_blocks.value));
+        found = listed_work_tile<Traits>(args, *item,
+                                         index - number * static_cast<int>(args.head_blocks.value));
       }
     } else if (index >= args.tiles) {
       found.sequence = -1;
