@@ -39,14 +39,6 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& ma
       : "memory");
 }
 
-/// Brings the box at `at` near, to the L2 cache. By one thread.
-__device__ __forceinline__ void fetch_box(const CUtensorMap& map, const int (&at)[4]) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map),
-      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])
-      : "memory");
-}
-
 /// The same for the blocks of a cluster whose bits are set in `blocks`: the box arrives at the same
 /// place in the shared memory of each, and counts at the same barrier of each.
 __device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUtensorMap& map,

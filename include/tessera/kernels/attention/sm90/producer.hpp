@@ -98,9 +98,6 @@ class producer {
       const tile_range& tiles = shared_.tile[tile_place_.stage()].tiles[Traits::consumers];
       if (work.sequence < 0) return;
       bring_queries(work);
-      if constexpr (Traits::lists) {
-        for (int n = 1; n <= fetched_ahead; ++n) fetch_keys(work, tiles.last - n);
-      }
       const int late = min(tiles.last, tiles.first + tiles_ahead<Traits>);
       // Values trail keys by a tile: products with the next keys run before those with values.
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
@@ -117,7 +114,6 @@ class producer {
             }
           }
           bring_keys(work, (tile - 1) * Traits::block_kv);
-          if constexpr (Traits::lists) fetch_keys(work, tile - 1 - fetched_ahead);
         }
         if (before < tiles.last) bring_values(work, before * Traits::block_kv);
         before = tile - 1;
@@ -215,28 +211,6 @@ class producer {
           Traits::v_bytes, full, prim::cuda::cache_hint::evict_last);
     }
     v_place_.advance();
-  }
-
-  /// Beside a kernel that reads all the time memory answers later than places of keys become free:
-  /// keys and values that groups of sequences share are brought near so many tiles before.
-  static constexpr int fetched_ahead = 4;
-  __device__ __forceinline__ void fetch_keys(const work_tile& work, int tile) {
-    const bool beside = args_.list.items != nullptr && args_.list.part == sm80::work_part::groups;
-    if (!beside || !args_.boxed_k || !args_.boxed_v) return;
-    const int key0 = tile * Traits::block_kv;
-    if (key0 < shared_.tile[tile_place_.stage()].first_key) return;
-    if (lane() >= Traits::block_kv / box_of_page) return;
-    const token_place at = place_of(args_, work.sequence, key0 + lane() * box_of_page);
-#pragma unroll
-    for (int panel = 0; panel < Traits::qk_panels; ++panel) {
-      prim::cuda::fetch_box(maps_.k,
-                            {panel * prim::cuda::panel_columns, work.kv_head, at.slot, at.page});
-    }
-#pragma unroll
-    for (int panel = 0; panel < Traits::v_panels; ++panel) {
-      prim::cuda::fetch_box(maps_.v,
-                            {panel * prim::cuda::panel_columns, work.kv_head, at.slot, at.page});
-    }
   }
 
   /// The boxes of a tile of keys or values in pages, a lane each; those behind the last key are its
