@@ -30,14 +30,9 @@ namespace tessera::kernels::attention::sm90 {
 template <class Kernel, class Hooks>
 auto entries_with_list(const prim::cuda::kernel_entry& forward) {
   using prim::cuda::kernel_entry;
-  const kernel_entry plan{reinterpret_cast<const void*>(&sm80::plan_work<Kernel>)};
-  const kernel_entry combine{reinterpret_cast<const void*>(&sm80::combine_listed<Kernel>)};
-  if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
-    return std::array{forward, plan, combine,
-                      sm80::entry_of<sm80::own_row<Kernel>, 0, sm80::aligned_tokens, Hooks>()};
-  } else {
-    return std::array{forward, plan, combine};
-  }
+  return std::array{forward, kernel_entry{reinterpret_cast<const void*>(&sm80::plan_work<Kernel>)},
+                    kernel_entry{reinterpret_cast<const void*>(&sm80::combine_listed<Kernel>)},
+                    sm80::entry_of<sm80::own_row<Kernel>, 0, sm80::aligned_tokens, Hooks>()};
 }
 
 /// How items are cut: the heads of a group share a tile.
@@ -97,13 +92,9 @@ status launch_listed(const attention_kernel_args& args, const Hooks& hooks,
   };
   const sm80::launch_place place{plan.listed, stream, device};
   return sm80::launch_with_list<Kernel>(listed, place, dependent, [&] {
-    if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
-      if (list.apart) {
-        return sm80::launch_apart<Kernel>(reinterpret_cast<const void*>(forward), launch_items,
-                                          listed, hooks, place, dependent);
-      }
-    }
-    return launch_items(listed);
+    return list.apart ? sm80::launch_apart<Kernel>(reinterpret_cast<const void*>(forward),
+                                                   launch_items, listed, hooks, place, dependent)
+                      : launch_items(listed);
   });
 }
 

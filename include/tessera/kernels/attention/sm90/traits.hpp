@@ -104,7 +104,8 @@ struct kernel_traits {
   static constexpr bool shares_keys = schedule_sm90::shares_keys(config) && !Hooks::has_mask &&
                                       (!Hooks::has_logits || adds_distances);
   /// The work of a call may be a list that the device writes (launch_listed.hpp).
-  static constexpr bool lists = paged && !Hooks::has_logits && !Hooks::has_mask;
+  static constexpr bool lists =
+      schedule_sm90::takes_lists(config) && !Hooks::has_logits && !Hooks::has_mask;
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
