@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6ee99ff340bbc3ee";
-  if (kind == device_kind::cuda) return "6a59ad997f511f6f";
+  if (kind == device_kind::cuda) return "f58cce65cf6e23cc";
   return {};
 }
 

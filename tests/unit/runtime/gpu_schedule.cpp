@@ -148,6 +148,33 @@ TEST(GpuSchedule, BatchesThatTakeLongToReadAreListed) {
       << "sums over a thousand sequences of that many tiles of rows would overflow";
 }
 
+TEST(GpuSchedule, RowsOfWgmmaTakeListsOfWholeTokens) {
+  constexpr attention_config row{.target = backend::cuda_sm90,
+                                 .type = dtype::bf16,
+                                 .head_dim = 128,
+                                 .keys = key_storage::paged,
+                                 .block_q = 128,
+                                 .block_kv = 128};
+  const auto listed = [&](const schedule_sm80::call_sizes& sizes) {
+    return schedule_sm90::listed_of(row, sizes, 132).list;
+  };
+  schedule_sm80::call_sizes sizes = batch_over_pages(128, 8192);
+  EXPECT_TRUE(listed(sizes).used);
+  EXPECT_FALSE(listed(sizes).apart);
+  sizes.q_heads = 24;
+  EXPECT_FALSE(listed(sizes).used) << "three heads do not fill 128 rows with whole tokens";
+  sizes.q_heads = 64;
+  sizes.batch_invariant = true;
+  EXPECT_FALSE(listed(sizes).used) << "the bits of a row follow from its own sequence";
+  sizes.batch_invariant = false;
+  sizes.packed = false;
+  sizes.prefixes = 1;
+  EXPECT_TRUE(listed(sizes).apart);
+  EXPECT_EQ(listed(sizes).place_rows, 16) << "what its kernel beside leaves";
+  sizes.q_len = 2;
+  EXPECT_FALSE(listed(sizes).used) << "tokens of a sequence that is not packed";
+}
+
 TEST(GpuSchedule, ListsHaveRoomForTheirItems) {
   for (const std::int64_t sequences : {2, 64, 1000}) {
     for (const std::int64_t keys : {64, 8192, 131072}) {

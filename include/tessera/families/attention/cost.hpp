@@ -46,15 +46,44 @@ inline attention_facts facts_of(const attention_demand& demand) noexcept {
           .visible_keys = mean_visible_keys(demand)};
 }
 
+/// Rows that read the same keys, and these.
+struct reading_rows {
+  double heads = 0, rows = 0, keys = 0;
+};
+
+/// Those of sequences, then those of groups of them that share pages, of which each row sees `seen`
+/// keys. Nobody knows yet how many keys groups share: most.
+constexpr std::array<reading_rows, 2> rows_and_groups(const attention_facts& facts,
+                                                      double seen) noexcept {
+  const auto groups = static_cast<double>(facts.demand.prefix_groups);
+  if (groups <= 0) return {{{facts.heads, facts.rows, seen}, {}}};
+  const attention_sizes& sizes = facts.demand.sizes;
+  const double members = static_cast<double>(sizes.batch) / groups;
+  return {{{facts.heads, facts.rows, 0.25 * seen},
+           {groups * static_cast<double>(sizes.kv_heads), facts.rows * members, 0.75 * seen}}};
+}
+
+/// Scores that the blocks of a CUDA row make of them, and keys that they read: from memory once,
+/// and from the L2 cache for every further block of rows, which costs a third.
+struct block_work {
+  double scores = 0, keys_read = 0;
+};
+inline block_work work_of_blocks(const attention_config& kernel, const reading_rows& of) noexcept {
+  const auto pieces = [](double size, double step) {
+    return std::max(1.0, static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)));
+  };
+  const double blocks = pieces(of.rows, kernel.block_q);
+  const double tiles = pieces(of.keys, kernel.block_kv);
+  return {of.heads * blocks * kernel.block_q * tiles * kernel.block_kv,
+          of.heads * of.keys * (1 + 0.3 * (blocks - 1))};
+}
+
 /// What a CUDA row does: blocks of block_q rows, each against the keys that some of them see.
 inline work_estimate estimate_on_gpu(const attention_config& config, const attention_facts& facts,
                                      int multiprocessors) noexcept {
   const attention_sizes& sizes = facts.demand.sizes;
   const bool any_head_dim = config.head_dim == 0;
   const bool decode = config.phase == attention_phase::decode;
-  const auto pieces = [](double size, double step) {
-    return std::max(1.0, static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)));
-  };
   // Rows for any head dim are compiled for three widths, the others in steps of 16.
   const auto width = [&](int head_dim) {
     const int wider = std::max(sizes.head_dim, sizes.v_head_dim);
@@ -67,30 +96,15 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   // The rows of a block do not all see the same keys.
   const double spread = facts.demand.mask == mask_mode::full ? 0.0 : config.block_q / group;
   const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
-  // Rows that read the same keys, and these. Nobody knows yet how many keys groups share: most.
-  struct part {
-    double heads = 0, rows = 0, keys = 0;
-  };
-  std::array<part, 2> parts{part{facts.heads, facts.rows, seen}, part{}};
-  if (const auto groups = static_cast<double>(facts.demand.prefix_groups); groups > 0) {
-    const double members = static_cast<double>(sizes.batch) / groups;
-    parts[0].keys = 0.25 * seen;
-    parts[1] = {groups * static_cast<double>(sizes.kv_heads), facts.rows * members, 0.75 * seen};
-  }
+  const auto parts = rows_and_groups(facts, seen);
   const auto schedule =
       schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
   // What sequences do not share may be another kernel's.
   const attention_config own = schedule.list.apart ? schedule_sm80::own_config(config) : config;
-  double scores = 0, keys_read = 0;
-  for (const part& of : parts) {
-    const attention_config& kernel = &of == &parts[0] ? own : config;
-    const double blocks = pieces(of.rows, kernel.block_q);
-    const double tiles = pieces(of.keys, kernel.block_kv);
-    scores += of.heads * blocks * kernel.block_q * tiles * kernel.block_kv;
-    // Keys and values come from memory once and from the L2 cache for every further block of rows,
-    // which costs a third.
-    keys_read += of.heads * of.keys * (1 + 0.3 * (blocks - 1));
-  }
+  const block_work own_work = work_of_blocks(own, parts[0]);
+  const block_work of_groups = work_of_blocks(config, parts[1]);
+  const double scores = own_work.scores + of_groups.scores;
+  const double keys_read = own_work.keys_read + of_groups.keys_read;
 
   work_estimate work;
   work.flops = 2 * scores * head_dims;
@@ -152,13 +166,29 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   const double of_token = 2.0 * (sizes.head_dim + sizes.v_head_dim);
   const double visits = facts.heads > 0 ? tiles / facts.heads : 1.0;
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (visits - 1)) + facts.rows);
-  // Pages are looked up and brought in small boxes. Keys are not split: a sequence that is longer
-  // than the others, which nobody knows yet, is waited for.
-  if (are_paged(config.keys)) {
-    work.product_share *= 0.75;
-    if (sizes.batch > 1) work.bytes *= 1.12;
-  }
   work.items = cut.busy_tiles;
+  // Pages are looked up and brought in small boxes. Where keys are not split, a sequence that is
+  // longer than the others, which nobody knows yet, is waited for.
+  if (are_paged(config.keys)) {
+    const auto listed = schedule_sm90::listed_of(config, cut_by, multiprocessors);
+    if (facts.demand.prefix_groups > 0 && listed.list.used) {
+      const auto parts = rows_and_groups(facts, seen);
+      const auto own = listed.list.apart ? schedule_sm80::own_config(config) : config;
+      const block_work own_work = work_of_blocks(own, parts[0]);
+      const block_work of_groups = work_of_blocks(config, parts[1]);
+      work.flops = 2 * (own_work.scores + of_groups.scores) * (config.head_dim + config.v_head_dim);
+      work.bytes = of_token * (own_work.keys_read + of_groups.keys_read + facts.heads * facts.rows);
+      work.items = listed.busy_tiles;
+    }
+    work.product_share *= 0.75;
+    if (listed.list.used) {
+      work.launches = listed.launches;
+      // Of a few tokens of each sequence the copy unit reads more than blocks of mma.sync do.
+      if (sizes.q_len > 1) work.bytes *= 0.97;
+    } else if (sizes.batch > 1) {
+      work.bytes *= 1.12;
+    }
+  }
   const auto split = schedule_sm90::splits_of(
       config, cut_by, cut, facts.demand.causal && facts.demand.top_left, multiprocessors);
   if (split.tiles == cut.work_tiles) work.splits = split.parts;

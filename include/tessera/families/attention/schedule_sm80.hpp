@@ -187,22 +187,29 @@ inline constexpr std::int64_t bytes_of_tile = 20;
 /// The tiles of a kernel that reads the keys of single queries beside a row's kernel.
 constexpr attention_config own_config(const attention_config& row) noexcept {
   attention_config own = resolved(row);
+  own.target = backend::cuda_sm80;
   own.phase = attention_phase::decode;
   own.block_q = 16;
   own.block_kv = own.head_dim > 0 ? 4096 / own.head_dim : 32;
   own.tiling = {1, 6, false};
   return own;
 }
-/// Rows that have such a kernel.
+/// Rows that have such a kernel, of mma.sync or wgmma.
 constexpr bool has_own_kernel(const attention_config& row) noexcept {
   const attention_config config = resolved(row);
   return config.phase == attention_phase::prefill && config.keys == key_storage::paged &&
-         config.target == backend::cuda_sm80 && config.block_q == 128 &&
+         is_cuda(config.target) && config.block_q == 128 &&
          (config.head_dim == 64 || config.head_dim == 128) && config.type != dtype::f32 &&
          config.v_head_dim == config.head_dim;
 }
 /// Its thread blocks that fit on a multiprocessor beside one of the row's.
 inline constexpr int own_blocks_beside = 3;
+/// Thread blocks of the row's kernel beside it. One of wgmma has its multiprocessor for itself: it
+/// gets half of them, and the others read meanwhile.
+constexpr int blocks_for_groups(const attention_config& row, int multiprocessors) noexcept {
+  const int all = std::max(1, multiprocessors);
+  return row.target == backend::cuda_sm90 ? (all + 1) / 2 : all;
+}
 
 /// The list of a row with a kernel beside its own, of single queries of sequences with prefixes.
 constexpr listing listing_apart(const attention_config& kernel, const call_sizes& sizes,
@@ -218,7 +225,7 @@ constexpr listing listing_apart(const attention_config& kernel, const call_sizes
   list.tiles = group_tiles + own_tiles;
   list.least_tiles = static_cast<int>((least_keys_per_split + own.block_kv - 1) / own.block_kv);
   list.slots = std::max(1, multiprocessors) * own_blocks_beside;
-  list.group_slots = std::max(1, multiprocessors);
+  list.group_slots = blocks_for_groups(kernel, multiprocessors);
   list.group_items = std::max<std::int64_t>(group_tiles, list.group_slots / heads);
   const std::int64_t cut = (std::int64_t{most_waves} * list.slots + heads - 1) / heads + 1;
   list.items = own_tiles + cut + list.group_items;

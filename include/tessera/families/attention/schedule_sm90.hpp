@@ -161,6 +161,26 @@ constexpr std::size_t part_bytes(const attention_config& config,
          static_cast<std::size_t>(kernel.block_q) * columns * sizeof(float);
 }
 
+/// Rows over pages whose work may be a list: three warpgroups have no registers left for it.
+constexpr bool takes_lists(const attention_config& config) noexcept {
+  return config.target == backend::cuda_sm90 && schedule_sm80::has_own_kernel(config);
+}
+
+/// The work over pages as a list, as in schedule_sm80.hpp, if the rows of whole tokens fill a tile.
+/// Of single tokens whose sequences share pages, what groups share is this row's, the rest a
+/// kernel's of mma.sync. Without a list each sequence reads all of its pages, and keys are not
+/// split.
+constexpr schedule_sm80::schedule listed_of(const attention_config& config, const call_sizes& sizes,
+                                            int multiprocessors) noexcept {
+  const std::int64_t group = sizes.group();
+  if (!takes_lists(config) || sizes.batch_invariant || (!sizes.packed && sizes.q_len != 1) ||
+      group < 1 || resolved(config).block_q % group != 0) {
+    return {};
+  }
+  const auto cut = schedule_sm80::schedule_of(config, sizes, multiprocessors);
+  return cut.list.used ? cut : schedule_sm80::schedule{};
+}
+
 /// How many words tell which tiles of keys a mask, segments or a functor hide as a whole: one for
 /// each block of rows, 32 tiles of keys and, where heads do not see the same, block of heads.
 struct class_schedule {

@@ -291,11 +291,13 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
   using traits = kernel_traits<Kernel, Width, Tokens>;
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ state_of_block<traits, Hooks> block;
-  // A kernel beside the row's starts when all blocks of that know that the list is written. Blocks
-  // of the next grid that come while some of this one's have ended crowd on a few multiprocessors:
+  // A kernel beside the row's starts when all blocks of that know that the list is written, and
+  // what combines when all of its blocks run: that has much to look up before it reads. Blocks of
+  // the next grid that come while some of this one's have ended crowd on a few multiprocessors:
   // where every block has its share of the keys, they come when all have read it, or combined.
   if constexpr (is_own_row<Kernel>) {
     acquire_list(args.list);
+    prim::cuda::let_next_grid_start();
   } else {
     const bool waits_first = traits::paged && args.list.part == work_part::groups;
     if (!traits::combines_splits && !waits_first) prim::cuda::let_next_grid_start();
@@ -304,7 +306,9 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
   }
   const bool is_split = attend<traits>(args, hooks, block, prim::cuda::shared_address(shared),
                                        static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
-  if (traits::combines_splits && !is_split) prim::cuda::let_next_grid_start();
+  if (traits::combines_splits && !is_own_row<Kernel> && !is_split) {
+    prim::cuda::let_next_grid_start();
+  }
   if constexpr (is_own_row<Kernel>) {
     // It ran beside the grid before; what comes behind it waits for both.
     if (blockIdx.x + 1 == gridDim.x) prim::cuda::wait_for_grid_before();

@@ -26,6 +26,11 @@ struct launch_place {
   int device = 0;
 };
 
+/// Blocks for so many items or tiles of rows.
+inline dim3 blocks_of(const launch_args& args, std::int64_t count) {
+  return dim3(static_cast<unsigned>(count * args.call.kv_heads));
+}
+
 /// Kernels that run beside each other ask for all shared memory of a multiprocessor, once on a
 /// device: the share that it has is not changed while blocks run there. Hidden, because shared
 /// objects that hold the same row have kernels of their own.
@@ -48,60 +53,69 @@ class __attribute__((visibility("hidden"))) shared_memory_of_both {
   static inline std::atomic<std::uint64_t> asked_{0};
 };
 
-/// The keys that groups of sequences share, and beside them those that sequences have of their own:
-/// the second kernel starts when the blocks of the first have, which multiply more than they read.
-template <class Kernel, class Hooks>
-cudaError_t launch_apart(void (*forward)(launch_args, Hooks), launch_args args, const Hooks& hooks,
-                         const launch_place& place, int shared_bytes, bool dependent) {
+/// The keys that groups of sequences share, by `launch_groups(part of the list)`, which queues
+/// `forward`, and beside them those that sequences have of their own: the second kernel starts when
+/// the blocks of the first have, which multiply more than they read.
+template <class Kernel, class Hooks, class LaunchGroups>
+cudaError_t launch_apart(const void* forward, const LaunchGroups& launch_groups, launch_args args,
+                         const Hooks& hooks, const launch_place& place, bool dependent) {
   using own_traits = kernel_traits<own_row<Kernel>, 0, aligned_tokens>;
   const auto own = &forward_kernel<own_row<Kernel>, 0, aligned_tokens, Hooks>;
   const schedule_sm80::listing& list = place.cut.list;
-  const auto blocks_for = [&](std::int64_t items) {
-    return dim3(static_cast<unsigned>(items * args.call.kv_heads));
-  };
   cudaError_t code = shared_memory_of_both<Kernel, Hooks>::ask(
-      reinterpret_cast<const void*>(forward), reinterpret_cast<const void*>(own), place.device);
+      forward, reinterpret_cast<const void*>(own), place.device);
   if (code != cudaSuccess) return code;
   args.list.part = work_part::groups;
-  code = prim::cuda::launch_kernel(forward, blocks_for(list.group_items),
-                                   resolved(Kernel::config).tiling.warps * 32, shared_bytes,
-                                   place.stream, dependent, args, hooks);
+  code = launch_groups(args);
   if (code != cudaSuccess) return code;
   args.list.part = work_part::sequences;
-  return prim::cuda::launch_kernel(own, blocks_for(list.items - list.group_items),
+  return prim::cuda::launch_kernel(own, blocks_of(args, list.items - list.group_items),
                                    own_traits::threads, own_traits::shared_bytes, place.stream,
                                    dependent, args, hooks);
 }
 
-/// The list of the work, the work, and the combination of what it leaves.
-template <class Kernel, class Hooks>
-status launch_listed(void (*forward)(launch_args, Hooks), const launch_args& args,
-                     const Hooks& hooks, const launch_place& place, int shared_bytes,
-                     bool dependent) {
-  constexpr attention_config config = resolved(Kernel::config);
+/// The list of the work, the work, by `launch_work()`, and the combination of what it leaves.
+template <class Kernel, class LaunchWork>
+status launch_with_list(const launch_args& args, const launch_place& place, bool dependent,
+                        const LaunchWork& launch_work) {
   const schedule_sm80::listing& list = place.cut.list;
-  cudaError_t code =
-      prim::cuda::launch_kernel(&plan_work<Kernel>, dim3(1), planner_threads, 0, place.stream,
-                                dependent, args, list.slots, list.least_tiles);
-  const auto blocks_for = [&](std::int64_t count) {
-    return dim3(static_cast<unsigned>(count * args.call.kv_heads));
-  };
-  if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
-    if (code == cudaSuccess && list.apart) {
-      code = launch_apart<Kernel>(forward, args, hooks, place, shared_bytes, dependent);
-    }
-  }
-  if (code == cudaSuccess && !list.apart) {
-    code = prim::cuda::launch_kernel(forward, blocks_for(list.items), config.tiling.warps * 32,
-                                     shared_bytes, place.stream, dependent, args, hooks);
-  }
+  cudaError_t code = prim::cuda::launch_kernel(
+      &plan_work<Kernel>, dim3(planner_blocks_for(list.items)), planner_threads, 0, place.stream,
+      dependent, args, list.slots, list.least_tiles);
+  if (code == cudaSuccess) code = launch_work();
   if (code == cudaSuccess) {
-    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_for(list.tiles),
-                                     combine_warps * 32, 0, place.stream, dependent, args);
+    // Tiles of a kernel beside the row's have few rows: all blocks run at once if they are small.
+    const int warps = list.apart ? combine_warps / 2 : combine_warps;
+    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_of(args, list.tiles),
+                                     warps * 32, 0, place.stream, dependent, args);
   }
   if (code == cudaSuccess) return {};
   cudaGetLastError();
   return prim::cuda::device_failure("kernel launch", code);
+}
+
+/// The same of a row of this folder.
+template <class Kernel, class Hooks>
+status launch_listed(void (*forward)(launch_args, Hooks), const launch_args& args,
+                     const Hooks& hooks, const launch_place& place, int shared_bytes,
+                     bool dependent) {
+  const schedule_sm80::listing& list = place.cut.list;
+  const auto launch_items = [&](const launch_args& part, std::int64_t items) {
+    return prim::cuda::launch_kernel(forward, blocks_of(part, items),
+                                     resolved(Kernel::config).tiling.warps * 32, shared_bytes,
+                                     place.stream, dependent, part, hooks);
+  };
+  return launch_with_list<Kernel>(args, place, dependent, [&] {
+    if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
+      if (list.apart) {
+        return launch_apart<Kernel>(
+            reinterpret_cast<const void*>(forward),
+            [&](const launch_args& part) { return launch_items(part, list.group_items); }, args,
+            hooks, place, dependent);
+      }
+    }
+    return launch_items(args, list.items);
+  });
 }
 
 }  // namespace tessera::kernels::attention::sm80

@@ -16,6 +16,11 @@ struct partial_run {
   int splits = 0;
 };
 
+/// Those of a row: of its sequence's own keys, and of those that a group shares.
+struct row_runs {
+  partial_run of[2];
+};
+
 /// Those of row `row`, counted from the first of the group, of the keys that a group shares.
 template <class Kernel>
 __device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, int prefix,
@@ -33,8 +38,9 @@ __device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, in
 }
 
 /// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
-/// of the keys that it shares with others: a block for each tile and key/value head. Its time is
-/// that of looking up what to add, so that many blocks are to run at once.
+/// of the keys that it shares with others: a block for each tile and key/value head, of
+/// `combine_warps` warps at most. Its time is that of looking up what to add, so that many blocks
+/// are to run at once.
 template <class Kernel>
 __global__ void __launch_bounds__(combine_warps * 32, 3)
     combine_listed(const __grid_constant__ launch_args args) {
@@ -43,13 +49,27 @@ __global__ void __launch_bounds__(combine_warps * 32, 3)
   const int block_q = args.list.apart ? own_rows : config.block_q;
   using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::few_splits, true>;
   prim::cuda::let_next_grid_start();
-  prim::cuda::wait_for_grid_before();
   const work_list& list = args.list;
+  // Blocks of a launch of two kernels come when all of these run, and so behind the list.
+  if (list.apart) {
+    acquire_list(list);
+  } else {
+    prim::cuda::wait_for_grid_before();
+  }
+  const auto wait_for_partials = [&list] {
+    if (list.apart) prim::cuda::wait_for_grid_before();
+  };
   const int tile = args.kv_heads.quotient(static_cast<int>(blockIdx.x));
   const int kv_head = static_cast<int>(blockIdx.x) - tile * args.call.kv_heads;
-  if (tile >= list.tile_count[0] || list.first_items[tile] >= list.most_items) return;
+  if (tile >= list.tile_count[0] || list.first_items[tile] >= list.most_items) {
+    wait_for_partials();
+    return;
+  }
   const work_item& item = list.items[list.first_items[tile]];
-  if (item.place < 0 || item.entry < args.call.prefixes.count) return;
+  if (item.place < 0 || item.entry < args.call.prefixes.count) {
+    wait_for_partials();
+    return;
+  }
   const work_entry entry = entry_of(args, item.entry, config.block_kv);
   const work_tile work = tile_of(entry, kv_head, item.first_row, block_q);
   const std::int64_t first = first_partial_of(args, item, kv_head, block_q);
@@ -62,16 +82,24 @@ __global__ void __launch_bounds__(combine_warps * 32, 3)
     row_in_group = static_cast<int>(before) * static_cast<int>(args.group.value) + work.first_row;
   }
   const int per_row = schedule_sm80::slices_of_row(args.partial_stride, 1);
-  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
-#pragma unroll 1
-  for (int slice = warp; slice < work.used * per_row; slice += combine_warps) {
-    const int r = slice / per_row;
-    partial_run runs[2] = {{first + r * item.splits, item.splits}, {}};
+  const int splits = item.splits;
+  int slice = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+  const auto runs_of = [&](int r) {
+    row_runs runs{{{first + r * splits, splits}, {}}};
     if (entry.prefix >= 0) {
-      runs[1] = run_of_prefix<Kernel>(args, entry.prefix, kv_head, row_in_group + r);
+      runs.of[1] = run_of_prefix<Kernel>(args, entry.prefix, kv_head, row_in_group + r);
     }
-    combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs,
+    return runs;
+  };
+  row_runs runs = runs_of(slice / per_row);
+  wait_for_partials();
+#pragma unroll 1
+  for (; slice < work.used * per_row;) {
+    const int r = slice / per_row;
+    combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs.of,
                            slice - r * per_row);
+    slice += static_cast<int>(blockDim.x) / prim::cuda::warp_size;
+    runs = runs_of(slice / per_row);
   }
 }
 

@@ -54,11 +54,13 @@ struct work_entry {
 };
 /// Keys of a prefix in whole tiles of `block_kv` keys, two of which are whole tiles of the kernel
 /// beside.
-__device__ __forceinline__ int whole_steps(const launch_args& args, int keys, int block_kv) {
+template <class Args>
+__device__ __forceinline__ int whole_steps(const Args& args, int keys, int block_kv) {
   return args.list.apart ? keys / (2 * block_kv) * (2 * block_kv) : keys / block_kv * block_kv;
 }
 /// `block_kv`: of the row. `finds_prefix`: whether the prefix of a sequence is asked for.
-__device__ __forceinline__ work_entry entry_of(const launch_args& args, int entry, int block_kv,
+template <class Args>
+__device__ __forceinline__ work_entry entry_of(const Args& args, int entry, int block_kv,
                                                bool finds_prefix = true) {
   const attention_kernel_args& call = args.call;
   const auto group = static_cast<int>(args.group.value);
@@ -112,15 +114,24 @@ __device__ __forceinline__ void acquire_list(const work_list& list) {
                : "memory");
 }
 
-/// What block `index` of a launch with a list does; null: nothing.
-__device__ __forceinline__ const work_item* item_of_block(const launch_args& args, int index) {
+/// Items up to the last that a launch has.
+__device__ __forceinline__ int end_of_items(const work_list& list) {
+  return min(list.tile_count[list.part == work_part::groups ? 2 : 1], list.most_items);
+}
+
+/// Item `number` of a launch; null: there are not so many.
+template <class Args>
+__device__ __forceinline__ const work_item* item_of(const Args& args, int number) {
   const work_list& list = args.list;
-  int number = args.kv_heads.quotient(index);
   if (list.part == work_part::sequences) number += list.tile_count[2];
-  const int count = list.tile_count[list.part == work_part::groups ? 2 : 1];
-  if (number >= min(count, list.most_items)) return nullptr;
+  if (number >= end_of_items(list)) return nullptr;
   const bool ordered = args.call.prefixes.count > 0 && list.part == work_part::all;
   return list.items + (ordered ? list.order[number] : number);
+}
+
+/// What block `index` of a launch with a list does; null: nothing.
+__device__ __forceinline__ const work_item* item_of_block(const launch_args& args, int index) {
+  return item_of(args, args.kv_heads.quotient(index));
 }
 
 /// Where the rows of a block come from: the number of the block, or the list.
@@ -168,9 +179,9 @@ __device__ __forceinline__ key_range listed_keys_of_block(
 
 /// Partial results of a tile of rows and a key/value head: row r of split s has place
 /// `first` + r * splits + s.
-__device__ __forceinline__ std::int64_t first_partial_of(const launch_args& args,
-                                                         const work_item& item, int kv_head,
-                                                         int block_q) {
+template <class Args>
+__device__ __forceinline__ std::int64_t first_partial_of(const Args& args, const work_item& item,
+                                                         int kv_head, int block_q) {
   return static_cast<std::int64_t>(item.place) * args.call.kv_heads * args.list.place_rows +
          static_cast<std::int64_t>(kv_head) * item.splits * block_q;
 }

@@ -1,149 +1,17 @@
-// Writes the list of a launch's work (work_list.hpp): one block, which looks at the lengths of all
-// sequences.
+// Writes the list of a launch's work (work_list.hpp): a few blocks, each of which looks at the
+// lengths of all sequences, and writes its share of the items.
 #pragma once
 
 #include <climits>
 #include <cstdint>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/sm80/planner_lists.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
-
-inline constexpr int planner_threads = 1024;
-
-/// Numbers of tiles of keys that items may have at most: any; what fits in one wave of thread
-/// blocks beside the rest of each tile of rows; what fills 1, 2, 3, 4, 6 or 8 waves.
-inline constexpr int planner_choices = 8;
-constexpr int waves_of_choice(int choice) {
-  return choice < 6 ? choice - 1 : 2 * (choice - 3);
-}
-static_assert(waves_of_choice(planner_choices - 1) == schedule_sm80::most_waves);
-inline constexpr int planner_warps = planner_threads / prim::cuda::warp_size;
-static_assert(planner_warps == prim::cuda::warp_size);
-
-/// Elements of a list that the planner has in shared memory: as many as fit, for a thousand
-/// sequences and more. It passes over its lists several times, and the L2 cache is far.
-inline constexpr int planner_near = 1280;
-
-/// What the threads of the planner tell each other.
-struct planner_state {
-  planned_tile tiles[planner_near];  ///< these and the next three: see `near_list`
-  int first_tiles[planner_near];
-  int first_items[planner_near];
-  int first_places[planner_near];
-  int of_warps[2][2][planner_warps];    ///< by turn, then by list
-  long long key_tiles[planner_warps];   ///< of all tiles of rows
-  int longest;                          ///< of one of them
-  int longest_of_groups;                ///< where groups have a kernel of their own: of theirs
-  int items[planner_choices];           ///< by choice
-  prim::divisor each[planner_choices];  ///< tiles of keys of an item, by choice
-  prim::divisor best;
-};
-static_assert(sizeof(planner_state) <= 48 << 10);
-
-/// A list of the workspace whose first elements lie in shared memory; `Read`: kernels after the
-/// planner read it, so that these are in the workspace as well.
-template <class T, bool Read>
-struct near_list {
-  T* near;
-  T* far;
-  __device__ __forceinline__ const T& operator[](int i) const {
-    return i < planner_near ? near[i] : far[i];
-  }
-  __device__ __forceinline__ void set(int i, const T& x) const {
-    if (i < planner_near) near[i] = x;
-    if (Read || i >= planner_near) far[i] = x;
-  }
-};
-
-/// `N` numbers, of lists that are summed at the same time.
-template <int N>
-struct numbers {
-  int of[N];
-};
-
-/// Sums of `own` over the threads before this one; `totals`: of all. A call of the next turn lies
-/// between two of the same.
-template <int N>
-__device__ __forceinline__ numbers<N> sums_before(const numbers<N>& own, planner_state& state,
-                                                  int turn, numbers<N>& totals) {
-  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
-  numbers<N> sums;
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    sums.of[n] = prim::cuda::inclusive_sum_of_warp(own.of[n], lane);
-    if (lane == prim::cuda::warp_size - 1) state.of_warps[turn][n][warp] = sums.of[n];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const int of_warp = state.of_warps[turn][n][lane];
-    totals.of[n] = __reduce_add_sync(prim::cuda::all_lanes, of_warp);
-    sums.of[n] += __reduce_add_sync(prim::cuda::all_lanes, lane < warp ? of_warp : 0) - own.of[n];
-  }
-  return sums;
-}
-
-/// set(i, sums) with the sums of `count_of(j)` over j < i, at most `most`, for i from 0 to `count`;
-/// returns those of all. Numbers of `planner_threads` elements do not overflow.
-template <int N, class CountOf, class Set>
-__device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
-                                              planner_state& state, const CountOf& count_of,
-                                              const Set& set) {
-  numbers<N> base{};
-  int turn = 0;
-  for (int begin = 0; begin < count; begin += planner_threads, turn ^= 1) {
-    const int i = begin + static_cast<int>(threadIdx.x);
-    numbers<N> own{}, totals{};
-    if (i < count) own = count_of(i);
-    numbers<N> sums = sums_before(own, state, turn, totals);
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-      sums.of[n] = min(base.of[n] + sums.of[n], most.of[n]);
-      base.of[n] = min(base.of[n] + totals.of[n], most.of[n]);
-    }
-    if (i < count) set(i, sums);
-  }
-  if (threadIdx.x == 0) set(count, base);
-  __syncthreads();
-  return base;
-}
-
-/// visit(i, part, n) for each i below `count`, which has the parts firsts[i] = n to firsts[i + 1] -
-/// 1, counted from 0: by as many threads as there are for each i, or if parts are many by a warp.
-template <class Firsts, class Visit>
-__device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, const Visit& visit) {
-  constexpr int few = 4;  // of a thread
-  const auto thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % prim::cuda::warp_size;
-  int shift = 0;
-  while (shift < 5 && count << (shift + 1) <= planner_threads) ++shift;
-  const int threads = 1 << shift;
-  const int own_part = thread & (threads - 1);
-  for (int begin = 0; begin < count; begin += planner_threads >> shift) {
-    const int i = begin + (thread >> shift);
-    const int first = i < count ? firsts[i] : 0;
-    const int parts = i < count ? firsts[i + 1] - first : 0;
-    const bool is_few = parts <= few * threads;
-    for (int part = own_part; part < parts && is_few; part += threads) {
-      visit(i, part, first + part);
-    }
-    unsigned many = __ballot_sync(prim::cuda::all_lanes, !is_few && own_part == 0);
-    for (; many != 0; many &= many - 1) {
-      const int from = __ffs(static_cast<int>(many)) - 1;
-      const int its_i = __shfl_sync(prim::cuda::all_lanes, i, from);
-      const int its_parts = __shfl_sync(prim::cuda::all_lanes, parts, from);
-      const int its_first = __shfl_sync(prim::cuda::all_lanes, first, from);
-      for (int part = lane; part < its_parts; part += prim::cuda::warp_size) {
-        visit(its_i, part, its_first + part);
-      }
-    }
-  }
-}
 
 /// Parts of the keys of a tile of rows, of `each` tiles of keys. Where they must not depend on the
 /// batch, prompts have one, and others as many as their own keys say.
@@ -276,6 +144,22 @@ __device__ __forceinline__ work_item without_place(work_item item) {
   return item;
 }
 
+/// Reads numbers that later passes look up, one after the other, so that they are near by then.
+__device__ __forceinline__ void fetch_numbers(const attention_kernel_args& call) {
+  const auto fetch = [](const std::int32_t* numbers, std::int64_t count, int first) {
+    for (int i = first + static_cast<int>(threadIdx.x); i < count; i += planner_threads) {
+      [[maybe_unused]] int read;
+      asm volatile("ld.global.ca.s32 %0, [%1];" : "=r"(read) : "l"(numbers + i));
+    }
+  };
+  if (call.prefixes.count > 0) {
+    fetch(call.prefixes.sequences, call.prefixes.count + 1, 0);
+    fetch(call.prefixes.pages, call.prefixes.count, 0);
+  }
+  // The first of these are read at once.
+  if (call.seqlens_k != nullptr) fetch(call.seqlens_k, call.batch, planner_threads);
+}
+
 /// `slots`: thread blocks that run at the same time; `least`: tiles of keys that an item has.
 template <class Kernel>
 __global__ void __launch_bounds__(planner_threads, 1)
@@ -302,6 +186,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   if (thread < planner_choices) state.items[thread] = 0;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
+  fetch_numbers(args.call);
 
   // Tiles of rows, and their keys.
   const int entries = entries_of(args.call);
@@ -320,7 +205,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   long long key_tiles = 0;
   int longest = 0;
   int longest_of_groups = 0;
-  visit_parts(first_tiles, entries, [&](int entry, int part, int tile) {
+  visit_parts(first_tiles, entries, 0, 1, [&](int entry, int part, int tile) {
     const planned_tile planned = planned_tile_of<Kernel>(args, entry, part);
     planned_tiles.set(tile, planned);
     const int keys = planned.last_tile - planned.first_tile;
@@ -368,32 +253,34 @@ __global__ void __launch_bounds__(planner_threads, 1)
                           first_places.set(tile, firsts.of[1]);
                         })
                         .of[0];
-  if (thread == 0) {
+  const int of_groups = first_items[group_tiles];
+  if (thread == 0 && blockIdx.x == 0) {
     list.tile_count[0] = tiles;
     list.tile_count[1] = count;
+    list.tile_count[2] = of_groups;
   }
-  const int of_groups = first_items[group_tiles];
-  if (thread == 0) list.tile_count[2] = of_groups;
   const bool spreads = of_groups > 0 && count > of_groups && count <= list.most_items;
-  visit_parts(first_items, tiles, [&](int tile, int part, int at) {
-    if (at >= list.most_items) return;
-    const planned_tile planned = planned_tiles[tile];
-    work_item item;
-    item.entry = planned.entry;
-    item.first_row = planned.first_row;
-    item.first_tile = planned.first_tile;
-    item.last_tile = planned.last_tile;
-    item.split = part;
-    item.splits = first_items[tile + 1] - first_items[tile];
-    cut_tiles(item.first_tile, item.last_tile, (item.last_tile - item.first_tile) / item.splits,
-              item.splits, item.split);
-    const int place = first_places[tile];
-    if (first_places[tile + 1] > place) item.place = place;
-    // Groups that lie in each other, as numbers that nobody has looked at may say.
-    if (list.apart && first_places[tile + 1] > list.most_places) item = without_place(item);
-    list.items[at] = item;
-    if (prefixes > 0) list.order[spreads ? place_in_order(at, of_groups, count) : at] = at;
-  });
+  const auto block = static_cast<int>(blockIdx.x);
+  visit_parts(
+      first_items, tiles, block, static_cast<int>(gridDim.x), [&](int tile, int part, int at) {
+        if (at >= list.most_items) return;
+        const planned_tile planned = planned_tiles[tile];
+        work_item item;
+        item.entry = planned.entry;
+        item.first_row = planned.first_row;
+        item.first_tile = planned.first_tile;
+        item.last_tile = planned.last_tile;
+        item.split = part;
+        item.splits = first_items[tile + 1] - first_items[tile];
+        cut_tiles(item.first_tile, item.last_tile, (item.last_tile - item.first_tile) / item.splits,
+                  item.splits, item.split);
+        const int place = first_places[tile];
+        if (first_places[tile + 1] > place) item.place = place;
+        // Groups that lie in each other, as numbers that nobody has looked at may say.
+        if (list.apart && first_places[tile + 1] > list.most_places) item = without_place(item);
+        list.items[at] = item;
+        if (prefixes > 0) list.order[spreads ? place_in_order(at, of_groups, count) : at] = at;
+      });
 }
 
 }  // namespace tessera::kernels::attention::sm80

@@ -49,7 +49,8 @@ struct call_plan {
   schedule cut{};
   class_plan classes{};
   schedule_sm90::split_schedule split{};
-  std::size_t values = 0, parts = 0, bytes = 0;  ///< where values and parts lie; of all
+  schedule_sm80::schedule listed{};                        ///< its list is used: instead of `cut`
+  std::size_t values = 0, parts = 0, list = 0, bytes = 0;  ///< where these lie; of all
 };
 
 template <class Kernel, class Hooks>
@@ -64,7 +65,13 @@ call_plan plan_of(const attention_kernel_args& args, int multiprocessors) {
   }
   plan.values = schedule_sm90::workspace_of(plan.classes.room);
   plan.parts = plan.values + values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
-  plan.bytes = plan.parts + schedule_sm90::part_bytes(Kernel::config, plan.split);
+  plan.list = plan.bytes = plan.parts + schedule_sm90::part_bytes(Kernel::config, plan.split);
+  if constexpr (kernel_traits<Kernel, Hooks>::lists) {
+    plan.listed = schedule_sm90::listed_of(Kernel::config, sizes, multiprocessors);
+    if (plan.listed.list.used) {
+      plan.bytes += schedule_sm80::workspace_of(plan.listed, args.v_head_dim);
+    }
+  }
   return plan;
 }
 

@@ -37,6 +37,13 @@ __device__ __forceinline__ void report(const attention_kernel_args& call, const 
   write(call.row_max, result.row_max);
 }
 
+/// Where row `row` of an item of a list leaves its sums.
+template <class Traits>
+__device__ __forceinline__ std::int64_t place_of_partial(const planned_tile<Traits>& planned,
+                                                         int row) {
+  return planned.first_partial + static_cast<std::int64_t>(row) * planned.partials_of_row;
+}
+
 /// Row `row` of a work tile.
 template <class Traits>
 class careful_row {
@@ -60,6 +67,41 @@ class careful_row {
         at_(query_of(args, planned.work, row)) {}
 
   __device__ __forceinline__ void write() {
+    float sums[v_columns] = {};
+    const prim::softmax_state state = attend(sums);
+    const prim::softmax_result result = finished(call_, at_.head, state);
+    const float scale = result.scale * value_scale_of_head<Traits>(args_, at_.head);
+    std::uint16_t* out = token_row(call_.out, call_.out_strides, entry_of(call_, work_),
+                                   work_.q_begin + at_.query, at_.head);
+#pragma unroll
+    for (int i = 0; i < v_columns; ++i) {
+      const int column = lane() + 32 * i;
+      if (column < Traits::v_head_dim) {
+        out[column] = static_cast<std::uint16_t>(pack_out<Traits>(args_, sums[i] * scale, 0.0f));
+      }
+    }
+    if (lane() == 0) report(call_, work_, at_, result);
+  }
+
+  /// What the row leaves of an item of a list.
+  __device__ __forceinline__ void leave() {
+    float sums[v_columns] = {};
+    const prim::softmax_state state = attend(sums);
+    const std::int64_t at = place_of_partial(planned_, row_);
+    for (int i = 0; i < v_columns; ++i) {
+      const int column = lane() + 32 * i;
+      if (column < Traits::v_head_dim) {
+        args_.partial_out[at * args_.partial_stride + column] = sums[i];
+      }
+    }
+    if (lane() != 0) return;
+    args_.partial_stats[2 * at] = state.maximum;
+    args_.partial_stats[2 * at + 1] = state.denominator;
+  }
+
+ private:
+  /// The row's sums, relative to its maximum.
+  __device__ __forceinline__ prim::softmax_state attend(float (&sums)[v_columns]) {
     const stored* q = token_row<stored>(call_.q, call_.q_strides, entry_of(call_, work_),
                                         work_.q_begin + at_.query, at_.head);
 #pragma unroll
@@ -76,7 +118,6 @@ class careful_row {
       state.maximum = fmaxf(state.maximum, logit_of(key));  // of numbers: NaN enters the sum below
     }
     const float shift = prim::finite_maximum(state.maximum);
-    float sums[v_columns] = {};
 #pragma unroll 1
     for (int key = keys_.begin; key < keys_.end; ++key) {
       const float logit = logit_of(key);
@@ -92,21 +133,9 @@ class careful_row {
         sums[i] = fmaf(weight, element(v, i, Traits::v_head_dim), sums[i]);
       }
     }
-    const prim::softmax_result result = finished(call_, at_.head, state);
-    const float scale = result.scale * value_scale_of_head<Traits>(args_, at_.head);
-    std::uint16_t* out = token_row(call_.out, call_.out_strides, entry_of(call_, work_),
-                                   work_.q_begin + at_.query, at_.head);
-#pragma unroll
-    for (int i = 0; i < v_columns; ++i) {
-      const int column = lane() + 32 * i;
-      if (column < Traits::v_head_dim) {
-        out[column] = static_cast<std::uint16_t>(pack_out<Traits>(args_, sums[i] * scale, 0.0f));
-      }
-    }
-    if (lane() == 0) report(call_, work_, at_, result);
+    return state;
   }
 
- private:
   static __device__ __forceinline__ int lane() {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }

@@ -58,6 +58,51 @@ class epilogue {
     write_empty_rows(first_of_warp, max(first_of_warp, planned_.work.used));
   }
 
+  /// Leaves the sums of the warpgroup's rows of an item of a list as rows of sm80 do, whose kernel
+  /// combines them (sm80/split_kv_listed.hpp).
+  __device__ __forceinline__ void leave(bool any_keys) const {
+    const int thread = static_cast<int>(prim::cuda::thread_index());
+    const int row = row_of_lane(thread, warpgroup_);
+    const int first_of_warp = row - thread % 32 / 4;
+    if (first_of_warp >= planned_.work.used) return;
+    float sum[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sum[half] = any_keys ? prim::cuda::sum_of_quad(lane_.sum[half]) : 0.0f;
+    }
+    if (!any_keys) {
+#pragma unroll
+      for (float& out : lane_.out) out = 0.0f;
+    }
+    const unsigned wrong = any_keys ? wrong_rows(row, sum) : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = row + 8 * half;
+      if (r >= planned_.work.used || (wrong >> r % rows_of_warp & 1u) != 0) continue;
+      const std::int64_t at = place_of_partial(planned_, r);
+      if (thread % 4 == 0) {
+        args_.partial_stats[2 * at] =
+            sum[half] > 0.0f ? lane_.reference[half] * ln_2 : prim::minus_infinity;
+        args_.partial_stats[2 * at + 1] = sum[half];
+      }
+      float* const out = args_.partial_out + at * args_.partial_stride + thread % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < Traits::v_columns / 8; ++i) {
+        const int from = 4 * i + 2 * half;
+        if (8 * i < args_.partial_stride) {
+          *reinterpret_cast<float2*>(out + 8 * i) =
+              make_float2(lane_.out[from], lane_.out[from + 1]);
+        }
+      }
+    }
+#pragma unroll 1
+    for (int r = 0; r < rows_of_warp && wrong != 0; ++r) {
+      if ((wrong >> r & 1u) != 0) {
+        careful_row<Traits>(args_, hooks_, planned_, first_of_warp + r).leave();
+      }
+    }
+  }
+
  private:
   /// Bit r is of row r of the warp: its sums are not what they should be.
   __device__ __forceinline__ unsigned wrong_rows(int row, const float (&sum)[2]) const {
@@ -183,7 +228,7 @@ class epilogue {
     for (int panel = 0; panel < Traits::v_panels; ++panel) {
       prim::cuda::store_box(maps_.out, rows + panel * Traits::q_panel_bytes,
                             {panel * prim::cuda::panel_columns, at.head, work.q_begin + at.query,
-                             entry_of(args_.call, work)});
+                             entry_of_rows<Traits>(args_, work)});
     }
     prim::cuda::commit_stores();
   }

@@ -127,14 +127,22 @@ class consumer {
     }
     pass_tiles(planned, uniform(of_block.first), first);
     bool any_sums = own.first < own.last;
+    if constexpr (Traits::lists) {
+      if (is_listed<Traits>(args_) && planned.first_partial >= 0) {
+        rows_of(planned).leave(any_sums);
+        return;
+      }
+    }
     if constexpr (Traits::shares_keys) {
       if (planned.piece >= 0) {
         any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
         if (!any_sums) return;
       }
     }
-    epilogue<Traits>(args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows())
-        .write(any_sums);
+    rows_of(planned).write(any_sums);
+  }
+  __device__ __forceinline__ epilogue<Traits> rows_of(const planned_tile<Traits>& planned) {
+    return {args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows()};
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -358,8 +366,11 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     prim::cuda::show_writes_to_async_units();
   }
   __syncthreads();
-  prim::cuda::let_next_grid_start();
+  // A kernel beside this one starts when all blocks of this one know that the list is written.
+  const bool waits_first = is_listed<traits>(args);
+  if (!waits_first) prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
+  if (waits_first) prim::cuda::let_next_grid_start();
   if (warpgroup == 0) {
     prim::cuda::give_registers<traits::producer_registers>();
     const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;

@@ -57,6 +57,9 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
   prim::cuda::ring_place<2> place;
   int index = static_cast<int>(blockIdx.x);
+  const int tiles = is_listed<Traits>(args)
+                        ? sm80::end_of_items(args.list) * static_cast<int>(args.head_blocks.value)
+                        : args.tiles;
   for (;; place.advance()) {
     place.wait_empty(barriers);
     plan_tile<Traits>(args, index, shared.tile[place.stage()],
@@ -70,7 +73,7 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<
     prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted),
                                static_cast<std::uint32_t>(place.stage()));
     if (threadIdx.x % prim::cuda::warp_size == 0) {
-      index = prim::cuda::tile_counter(counter_of<Kernel>(args), args.tiles).take();
+      index = prim::cuda::tile_counter(counter_of<Kernel>(args), tiles).take();
     }
     index = __shfl_sync(prim::cuda::all_lanes, index, 0);
   }
@@ -151,7 +154,7 @@ class producer {
     const std::uint32_t full = q_place_.full(barriers);
     q_place_.wait_empty(barriers);
     const int token = work.q_begin + work.first_query;
-    const int entry = args_.call.cu_seqlens_q != nullptr ? 0 : work.sequence;
+    const int entry = entry_of_rows<Traits>(args_, work);
     if (args_.boxed_q) {
       if (lane() == 0) {
         const int rows = args_.tokens_of_tile * static_cast<int>(args_.heads_of_tile.value);

@@ -9,8 +9,10 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/rules.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -101,6 +103,9 @@ struct kernel_traits {
   /// The last work tiles may be shared by their keys (key_parts.hpp).
   static constexpr bool shares_keys = schedule_sm90::shares_keys(config) && !Hooks::has_mask &&
                                       (!Hooks::has_logits || adds_distances);
+  /// The work of a call may be a list that the device writes (launch_listed.hpp).
+  static constexpr bool lists =
+      schedule_sm90::takes_lists(config) && !Hooks::has_logits && !Hooks::has_mask;
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
@@ -178,6 +183,9 @@ struct planned_tile {
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
+  int first_key = 0, last_key = 0;       ///< of a listed item: it has keys between these
+  std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
+  int partials_of_row = 1;               ///< how far that of the next row is from it
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   row_keys keys[Traits::block_q];
 };
@@ -274,6 +282,10 @@ struct launch_args {
   int value_tiles = 0;          ///< of a head
   int counter_place = -1;
   unsigned* counter_word = nullptr;
+  sm80::work_list list{};        ///< lists: its items are the work tiles, and
+  float* partial_out = nullptr;  ///< where they leave rows that are not finished, as sm80 rows do
+  float* partial_stats = nullptr;
+  int partial_stride = 0;
 };
 
 /// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,

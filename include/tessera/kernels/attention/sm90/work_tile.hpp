@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/prefix.hpp>
 #include <tessera/kernels/attention/common/sequence.hpp>
+#include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -156,6 +158,50 @@ __device__ __forceinline__ void leave_part(const launch_args& args, planned_tile
   }
 }
 
+/// Whether the work of the launch is a list (sm80/work_list.hpp).
+template <class Traits>
+__device__ __forceinline__ bool is_listed(const launch_args& args) {
+  return Traits::lists && args.list.items != nullptr;
+}
+
+/// The rows of an item. Single tokens of sequences are rows of one tensor.
+template <class Traits>
+__device__ __forceinline__ work_tile listed_work_tile(const launch_args& args,
+                                                      const sm80::work_item& item, int head_block) {
+  const sm80::work_entry entry = sm80::entry_of(args, item.entry, Traits::block_kv, false);
+  work_tile work;
+  work.sequence = static_cast<int>(entry.seq.index);
+  work.q_begin = args.call.cu_seqlens_q != nullptr ? static_cast<int>(entry.seq.q_begin)
+                                                   : static_cast<int>(entry.seq.index);
+  work.q_len = entry.used ? static_cast<int>(entry.seq.q_len) : 0;
+  work.k_len = static_cast<int>(entry.seq.k_len);
+  set_heads(work, args, head_block);
+  work.first_query = args.heads_of_tile.quotient(item.first_row);
+  set_rows(work, args, static_cast<int>(entry.seq.q_len));
+  return work;
+}
+
+/// Cuts the ranges of tiles of keys to those of an item, and says where its rows are left. By one
+/// thread.
+template <class Traits>
+__device__ __forceinline__ void leave_item(const launch_args& args, const sm80::work_item& item,
+                                           planned_tile<Traits>& planned) {
+#pragma unroll 1
+  for (int n = 0; n <= Traits::consumers; ++n) {
+    tile_range& range = planned.tiles[n];
+    range.first = max(range.first, item.first_tile);
+    range.last = min(range.last, item.last_tile);
+    if (range.first >= range.last) range.first = range.last = 0;
+  }
+  planned.first_key = item.first_tile * Traits::block_kv;
+  planned.last_key = item.last_tile * Traits::block_kv;
+  planned.partials_of_row = item.splits;
+  planned.first_partial =
+      item.place < 0
+          ? -1
+          : sm80::first_partial_of(args, item, planned.work.kv_head, Traits::block_q) + item.split;
+}
+
 /// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
 /// few registers, so that the tile is written first, and read again for what follows from it.
 /// `known` is the barrier of those for whom all but the keys of rows is enough.
@@ -164,10 +210,22 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
                                           planned_tile<Traits>& planned, std::uint32_t known) {
   constexpr int block_kv = Traits::block_kv;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const bool listed = is_listed<Traits>(args);
+  const int number = listed ? args.head_blocks.quotient(index) : 0;
+  const sm80::work_item* item = nullptr;
+  bool is_prefix = false;
   {
     work_tile found;
-    const int piece = index - args.whole_tiles;
-    if (index >= args.tiles) {
+    const int piece = listed ? -1 : index - args.whole_tiles;
+    if (listed) {
+      item = sm80::item_of(args, number);
+      found.sequence = -1;
+      if (item != nullptr) {
+        is_prefix = item->entry < args.call.prefixes.count;
+        found = listed_work_tile<Traits>(args, *item,
+                                         index - number * static_cast<int>(args.head_blocks.value));
+      }
+    } else if (index >= args.tiles) {
       found.sequence = -1;
     } else if (args.call.cu_seqlens_q != nullptr) {
       found = packed_work_tile(args, index);
@@ -186,7 +244,8 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     if (lane == 0) prim::cuda::arrive(known);
     return;
   }
-  const auto visible = visibility_of<mask_mode::window>(args.call, sequence_of(work));
+  const auto visible =
+      sm80::visibility_of_entry<mask_mode::window>(args.call, sequence_of(work), is_prefix);
   if constexpr (Traits::codes_of_heads) {
     if (lane == 0) {
       const float scale = scale_of_head<Traits>(args, work.first_head) * prim::log2_e;
@@ -224,6 +283,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
   if constexpr (Traits::shares_keys) {
     if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
   }
+  if constexpr (Traits::lists) {
+    if (lane == 0 && listed) leave_item(args, *item, planned);
+    __syncwarp();
+  }
   if constexpr (Traits::classifies) {
     __syncwarp();
     leave_hidden_tiles(planned);
@@ -238,6 +301,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
       const prim::key_interval seen =
           visible.keys_of(work.first_query + args.heads_of_tile.quotient(row));
       keys = {static_cast<int>(seen.begin), static_cast<int>(seen.end)};
+      if (listed) {
+        keys.begin = max(keys.begin, planned.first_key);
+        keys.end = min(keys.end, planned.last_key);
+      }
     }
     planned.keys[row] = keys;
   }
@@ -257,6 +324,12 @@ __device__ __forceinline__ query_row query_of(const launch_args& args, const wor
 /// Index of a tile's sequence in tensors: packed ones have one entry.
 __device__ __forceinline__ int entry_of(const attention_kernel_args& call, const work_tile& work) {
   return call.cu_seqlens_q != nullptr ? 0 : work.sequence;
+}
+
+/// The same of q and out, of which a list has the rows of all sequences in one entry.
+template <class Traits>
+__device__ __forceinline__ int entry_of_rows(const launch_args& args, const work_tile& work) {
+  return is_listed<Traits>(args) ? 0 : entry_of(args.call, work);
 }
 
 /// Element (sequence, row of the tensor, head, 0).
