@@ -1,0 +1,470 @@
+// Gradients of q, k, beta and log decays of channels, a chunk and value head at a time, from what
+// the scans of chunk_back_scans.hpp have left. With the names of chunk_gradients.hpp, q' and k' the
+// rows times their scales, and everything of one channel, whose sums G and levels h are those of
+// chunk_channels.hpp,
+//
+//   E_tj = do_t . d_j for j <= t        B_tj = -dr_t . d_j for j < t
+//
+//   Z_t = 2^h S do_t + sum over j of E_tj k'_j 2^(h - G_j)               d_q' = 2^(G_t - h) Z_t
+//
+//   X_t = -2^h S dr_t + sum over j of B_tj k'_j 2^(h - G_j)
+//
+//   Y_j = 2^(G_end - h) D d_j + sum over t of (E_tj q'_t + beta_t B_tj k'_t) 2^(G_t - h)
+//
+//   d_k'_t = beta_t 2^(G_t - h) X_t + 2^(h - G_t) Y_t
+//
+//   d_beta_t = dr_t . v_t + sum over channels of k'_t 2^(G_t - h) X_t
+//
+//   d_log_decay_t = sum over s >= t of d_q'_s q'_s + k'_s (beta_s 2^(G_s - h) X_s
+//                   - 2^(h - G_s) Y_s), and of the end
+//                   2^G_end <S, D> + sum over j of k'_j 2^(G_end - G_j) D d_j
+//
+// The rows that a sum of the last is made of are those of 16 bits that X, Y and Z had: then what
+// pairs of tokens add to it as rows and as columns cancels. Half of the warps of a block have Z and
+// X of 16 channels each, the other half Y and decays.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/delta_rule/common/gates.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_channel_gates.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_channel_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_channel_products.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_kept_states.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_pairs.hpp>
+#include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::delta_rule::sm80 {
+
+template <class Element, class Shape>
+class channel_chunk_gradients {
+  using memory = channel_gradient_memory<Shape>;
+  using words = prim::cuda::half_words<Element>;
+  using key_rows = typename Shape::key_rows;
+  using weight_rows = typename Shape::weight_rows;
+  using products_type = channel_products<Element, Shape>;
+  using answers_type = typename products_type::answers_type;
+  static constexpr int depths = Shape::keys / 16;
+  static constexpr int threads = 2 * Shape::threads;
+  static constexpr int warps = 2 * Shape::warps;
+
+ public:
+  __device__ __forceinline__ channel_chunk_gradients(const chunk_back_args& args,
+                                                     const delta_rule_output& d_q,
+                                                     const delta_rule_output& d_k, memory& shared,
+                                                     const sequence& all, std::int64_t head)
+      : args_(args),
+        call_(args.call),
+        d_q_(d_q),
+        d_k_(d_k),
+        shared_(shared),
+        all_(all),
+        head_(head),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        tile_(warp_ % Shape::warps),
+        products_(shared.levels, tile_) {
+    if (threadIdx.x == 0) {
+      const std::int64_t key_head =
+          recurrence::shared_head(head, call_.value_heads, call_.key_heads);
+      shared.rows_q = ordered_rows::of(call_.q, all, key_head);
+      shared.rows_k = ordered_rows::of(call_.k, all, key_head);
+      shared.rows_v = ordered_rows::of(call_.v, all, head);
+      shared.rows_d_out = ordered_rows::of(call_.d_out, all, head);
+      shared.rows_g = ordered_rows::of(call_.decay, all, head);
+      shared.rows_d_g = ordered_rows::of(call_.d_decay, all, head);
+      shared.rows_d_q = ordered_rows::of(d_q, all, has_shares(d_q) ? head : key_head);
+      shared.rows_d_k = ordered_rows::of(d_k, all, has_shares(d_k) ? head : key_head);
+    }
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void run(std::int64_t chunk) {
+    chunk_.first = chunk * Shape::tokens;
+    chunk_.count = static_cast<int>(min(all_.length - chunk_.first, std::int64_t{Shape::tokens}));
+    chunk_.place = args_.place_of(all_, chunk, head_);
+    sums_ = args_.sums_of(chunk_.place, Shape::keys);
+    copy();
+    prim::cuda::wait_copies<0>();
+    __syncthreads();
+    scale_rows();
+    make_pairs();
+    multiply_values<Element, Shape, warps>(shared_, call_, chunk_.first, chunk_.count);
+    __syncthreads();
+    answers_type answers = {};
+    if (warp_ < Shape::warps) {
+      read_missing(answers);
+      answers = {};
+      read_answers(answers);
+    } else {
+      write(answers);
+    }
+    __syncthreads();
+    if (warp_ < Shape::warps) {
+      store_queries(answers);
+    } else {
+      add_written(answers);
+    }
+    __syncthreads();
+    if (warp_ < Shape::warps) {
+      store_keys(answers);
+    } else {
+      channel_gate_gradients<Shape>(args_, shared_, all_, head_, chunk_).store();
+    }
+    __syncthreads();
+  }
+
+  /// Zeros for tokens that belong to no sequence.
+  static __device__ void clear(const chunk_back_args& args, const delta_rule_output& d_q,
+                               const delta_rule_output& d_k, const sequence& all,
+                               std::int64_t head) {
+    const delta_rule_kernel_args& call = args.call;
+    const std::int64_t key_head = recurrence::shared_head(head, call.value_heads, call.key_heads);
+    const int keys = static_cast<int>(call.key_dim);
+    recurrence::sm80::clear_rows(d_q, all, has_shares(d_q) ? head : key_head, 0, keys);
+    recurrence::sm80::clear_rows(d_k, all, has_shares(d_k) ? head : key_head, 0, keys);
+    recurrence::sm80::clear_rows(call.d_beta, all, head, 0, 1);
+    if (call.d_decay.data != nullptr) {
+      recurrence::sm80::clear_rows(call.d_decay, all, head, 0, keys);
+    }
+  }
+
+ private:
+  /// A row of f32 for each value head; those of the call are of elements.
+  static __device__ __forceinline__ bool has_shares(const delta_rule_output& rows) {
+    return rows.type == dtype::f32;
+  }
+  __device__ __forceinline__ void copy() const {
+    const auto put = [&](unsigned char* to, const void* from, const ordered_rows& rows,
+                         std::int64_t first, std::int64_t columns) {
+      recurrence::sm80::copy_rows<Element, key_rows, threads>(prim::cuda::shared_address(to), from,
+                                                              rows, first, chunk_.count,
+                                                              static_cast<int>(columns));
+    };
+    put(shared_.q, call_.q.data, shared_.rows_q, chunk_.first, call_.key_dim);
+    put(shared_.k, call_.k.data, shared_.rows_k, chunk_.first, call_.key_dim);
+    put(shared_.d_out, call_.d_out.data, shared_.rows_d_out, chunk_.first, call_.value_dim);
+    const ordered_rows of_chunk{args_.row_of_chunk(chunk_.place), args_.values()};
+    put(shared_.d_missing, args_.d_missing, of_chunk, 0, args_.values());
+    put(shared_.written, args_.written, of_chunk, 0, args_.values());
+    copy_piece<sizeof(chunk_gates), threads>(&shared_.tokens, args_.gates + chunk_.place);
+    prim::cuda::commit_copies();
+    kept(args_.of_s).prefetch();
+    kept(args_.of_d).prefetch();
+  }
+  __device__ __forceinline__ kept_channels kept(const uint4* states) const {
+    return {args_, states, chunk_.place, depths, tile_};
+  }
+
+  /// A thread has two channels of a tile of tokens.
+  __device__ __forceinline__ void scale_rows() const {
+    constexpr int pairs = Shape::keys / 2;
+    static_assert(threads == pairs * chunk_levels);
+    const int channel = static_cast<int>(threadIdx.x) % pairs * 2;
+    const int tile = static_cast<int>(threadIdx.x) / pairs, first = tile * level_tokens;
+    float2 sums[level_tokens];
+#pragma unroll
+    for (int i = 0; i < level_tokens; ++i) sums[i] = sums_at(first + i, channel);
+    const float levels[2] = {level_of(sums[0].x, sums[level_tokens - 1].x),
+                             level_of(sums[0].y, sums[level_tokens - 1].y)};
+    shared_.levels.put_pair(tile, channel, levels);
+#pragma unroll
+    for (int i = 0; i < level_tokens; ++i) {
+      const int token = first + i;
+      const token_scales scales{shared_.tokens.scale_q[token], shared_.tokens.scale_k[token],
+                                shared_.tokens.beta[token]};
+      const float sum[2] = {sums[i].x, sums[i].y};
+      scale_pair<Element, Shape>(shared_, scales, token, channel, sum, levels);
+    }
+  }
+  __device__ __forceinline__ float2 sums_at(int token, int channel) const {
+    return *reinterpret_cast<const float2*>(sums_ + token * Shape::keys + channel);
+  }
+
+  /// E of half of the warps, B of the others; some share a block of rows.
+  __device__ __forceinline__ void make_pairs() const {
+    constexpr int sharers = warps / 8;
+    const bool reads = warp_ % 2 == 0;
+    const int block = warp_ / 2 % 4, share = warp_ / 8;
+    prim::cuda::accumulator products[8 / sharers] = {};
+    recurrence::sm80::multiply_rows<Element, Shape, sharers>(
+        products, prim::cuda::shared_address(reads ? shared_.d_out : shared_.d_missing),
+        prim::cuda::shared_address(shared_.written), block, share);
+    const std::uint32_t weights =
+        prim::cuda::shared_address(reads ? shared_.of_reads : shared_.of_pairs);
+    const float sign = reads ? 1.0f : -1.0f;
+#pragma unroll
+    for (int i = 0; i < 8 / sharers; ++i) {
+      const int tile = (i / 2 * sharers + share) * 2 + i % 2;
+      if (tile / 2 > block) break;
+      const int token = tile * 8 + lane_ % 4 * 2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = block * 16 + half * 8 + lane_ / 4, end = reads ? row + 1 : row;
+        const float* const x = products[i].at + 2 * half;
+        prim::cuda::store_shared_4(
+            weights +
+                weight_rows::offset(static_cast<std::uint32_t>(row),
+                                    static_cast<std::uint32_t>(tile)) +
+                static_cast<std::uint32_t>(lane_ % 4 * 4),
+            words::pack(token < end ? sign * x[0] : 0.0f, token + 1 < end ? sign * x[1] : 0.0f));
+      }
+    }
+  }
+
+  /// Calls body(row, channel, x) for two numbers of the warp's at a time, of neighbouring channels.
+  template <class Body>
+  __device__ __forceinline__ void for_each_pair(answers_type& answers, const Body& body) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int block = i / 4, half = i / 2 % 2, n = i % 2;
+      body(block * 16 + half * 8 + lane_ / 4, products_.channel_of(n),
+           answers.at[block][n].at + 2 * half);
+    }
+  }
+  /// The same, and sums of a row over the warp's channels of what body returns to dots `number`.
+  template <class Body>
+  __device__ __forceinline__ void sum_each_row(answers_type& answers, int number,
+                                               const Body& body) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int block = i / 2, half = i % 2, row = block * 16 + half * 8 + lane_ / 4;
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        sum += body(row, products_.channel_of(n), answers.at[block][n].at + 2 * half);
+      }
+      sum = prim::cuda::sum_of_quad(sum);
+      if (lane_ % 4 == 0) shared_.dots[number][tile_][row] = sum;
+    }
+  }
+  /// 2^(G - h), or with sign -1 its inverse.
+  __device__ __forceinline__ float2 factors_at(int row, int channel, float sign) const {
+    const float2 sums = sums_at(row, channel);
+    const int tile = row / level_tokens;
+    return make_float2(
+        prim::cuda::exp2_fast(sign * (sums.x - shared_.levels.level(tile, channel))),
+        prim::cuda::exp2_fast(sign * (sums.y - shared_.levels.level(tile, channel + 1))));
+  }
+  static __device__ __forceinline__ float2 unpack(std::uint32_t word) {
+    return make_float2(words::unpack(static_cast<std::uint16_t>(word)),
+                       words::unpack(static_cast<std::uint16_t>(word >> 16)));
+  }
+  __device__ __forceinline__ float2 pair_of(unsigned char* rows, int row, int channel) const {
+    return unpack(pair_in<Shape>(rows, row, channel));
+  }
+  __device__ __forceinline__ void put_pair(unsigned char* rows, int row, int channel, float x,
+                                           float y) const {
+    pair_in<Shape>(rows, row, channel) = words::pack(x, y);
+  }
+  __device__ __forceinline__ float2& sum_of(int row, int channel) const {
+    return *reinterpret_cast<float2*>(&shared_.d_sum[row][channel]);
+  }
+
+  __device__ __forceinline__ void read_front(answers_type& answers, const unsigned char* values,
+                                             float sign) const {
+    multiply_kept(answers, kept(args_.of_s).template load<depths>(0), 0, values);
+    products_.multiply_blocks_by(answers, [&](int block, int channel) {
+      return sign * prim::cuda::exp2_fast(shared_.levels.level(2 * block, channel));
+    });
+  }
+  /// X, and what it is for keys, decays and beta.
+  __device__ __forceinline__ void read_missing(answers_type& answers) const {
+    read_front(answers, shared_.d_missing, -1.0f);
+    products_.add_earlier(answers, shared_.of_pairs, shared_.writes);
+    // What is left of the gradients of what is missing has been read by all.
+    asm volatile("bar.sync 1, %0;" ::"n"(Shape::threads) : "memory");
+    sum_each_row(answers, 1, [&](int row, int channel, const float* x) {
+      const float2 factors = factors_at(row, channel, 1.0f);
+      const float2 key = pair_of(shared_.writes, row, channel);
+      const float2 read = pair_of(shared_.k, row, channel);
+      const float2 of_key = make_float2(factors.x * x[0], factors.y * x[1]);
+      const float beta = shared_.tokens.beta[row];
+      put_pair(shared_.d_missing, row, channel, beta * of_key.x, beta * of_key.y);
+      sum_of(row, channel) = make_float2(read.x * x[0], read.y * x[1]);
+      return key.x * factors.x * of_key.x + key.y * factors.y * of_key.y;
+    });
+  }
+  /// Z; d_q' times its scale stays in `answers`.
+  __device__ __forceinline__ void read_answers(answers_type& answers) const {
+    read_front(answers, shared_.d_out, 1.0f);
+    products_.add_earlier(answers, shared_.of_reads, shared_.writes);
+    sum_each_row(answers, 0, [&](int row, int channel, float* x) {
+      const float2 factors = factors_at(row, channel, 1.0f);
+      const float2 read = pair_of(shared_.q, row, channel);
+      const float2 of_sum = make_float2(read.x * x[0], read.y * x[1]);
+      float2& sum = sum_of(row, channel);
+      sum = make_float2(sum.x + of_sum.x, sum.y + of_sum.y);
+      const float scale = shared_.tokens.scale_q[row];
+      x[0] *= scale * factors.x;
+      x[1] *= scale * factors.y;
+      return of_sum.x + of_sum.y;
+    });
+  }
+
+  /// Y.
+  __device__ __forceinline__ void write(answers_type& answers) const {
+    constexpr int together = 4;
+    float of_states[2] = {};
+#pragma unroll
+    for (int begin = 0; begin < depths; begin += together) {
+      const auto of_d = kept(args_.of_d).template load<together>(begin);
+      const auto of_s = kept(args_.of_s).template load<together>(begin);
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const uint4 &s = of_s.at[i], &d = of_d.at[i];
+        of_states[0] += product_of<Element>(s.x, d.x) + product_of<Element>(s.y, d.y);
+        of_states[1] += product_of<Element>(s.z, d.z) + product_of<Element>(s.w, d.w);
+      }
+      multiply_kept(answers, of_d, begin, shared_.written);
+    }
+    const float* const ends = sums_ + (Shape::tokens - 1) * Shape::keys;
+    products_.multiply_blocks_by(answers, [&](int block, int channel) {
+      return prim::cuda::exp2_fast(ends[channel] - shared_.levels.level(2 * block + 1, channel));
+    });
+    sum_ends(answers, of_states);
+    products_.add_later(answers,
+                        {{shared_.of_reads, shared_.q}, {shared_.of_pairs, shared_.k}});
+  }
+  /// The gradient of the sum of log decays at the end: of the state in front, and of keys.
+  __device__ __forceinline__ void sum_ends(answers_type& answers,
+                                           const float (&of_states)[2]) const {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float sum = prim::cuda::sum_of_quad(of_states[n]);
+      const int channel = tile_ * 16 + n * 8 + lane_ / 4;
+      if (lane_ % 4 == 0) shared_.d_end[channel] = sum * args_.whole[chunk_.place * Shape::keys + channel];
+    }
+    float sums[4] = {};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int block = i / 4, half = i / 2 % 2, n = i % 2;
+      const int row = block * 16 + half * 8 + lane_ / 4, channel = products_.channel_of(n);
+      const float2 key = pair_of(shared_.writes, row, channel);
+      const float* const x = answers.at[block][n].at + 2 * half;
+      // Of the first tile relative to the level of the second.
+      const auto power = [&](int j) {
+        return half == 1 ? 1.0f
+                         : shared_.levels.single_power(2 * block + 1, 2 * block, channel + j);
+      };
+      sums[2 * n] = fmaf(key.x * power(0), x[0], sums[2 * n]);
+      sums[2 * n + 1] = fmaf(key.y * power(1), x[1], sums[2 * n + 1]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) {
+        sums[i] += __shfl_xor_sync(prim::cuda::all_lanes, sums[i], step);
+      }
+      if (lane_ < 4) shared_.d_end[products_.channel_of(i / 2) + i % 2] += sums[i];
+    }
+  }
+  /// What Y is for keys and decays.
+  __device__ __forceinline__ void add_written(answers_type& answers) const {
+    sum_each_row(answers, 2, [&](int row, int channel, float* x) {
+      const float2 factors = factors_at(row, channel, -1.0f);
+      const float2 key = pair_of(shared_.writes, row, channel);
+      const float2 d_key = pair_of(shared_.d_missing, row, channel);
+      float2& d_sum = sum_of(row, channel);
+      d_sum = make_float2(fmaf(-key.x, x[0], d_sum.x), fmaf(-key.y, x[1], d_sum.y));
+      // k' d_k' = (k' 2^(h - G)) (d_k' 2^(G - h)).
+      const float2 inverse = factors_at(row, channel, 1.0f);
+      const float dot = key.x * fmaf(inverse.x, d_key.x, x[0]) +
+                        key.y * fmaf(inverse.y, d_key.y, x[1]);
+      x[0] = fmaf(factors.x, x[0], d_key.x);
+      x[1] = fmaf(factors.y, x[1], d_key.y);
+      put_pair(shared_.d_missing, row, channel, x[0], x[1]);
+      return dot;
+    });
+  }
+
+  __device__ __forceinline__ void store_queries(answers_type& answers) const {
+    if (call_.normalizes) {
+      remove_along(answers, call_.q.data, shared_.rows_q, shared_.tokens.inverse_q, 0);
+    }
+    store(answers, d_q_, shared_.rows_d_q, shared_.d_out);
+  }
+  __device__ __forceinline__ void store_keys(answers_type& answers) const {
+    for_each_pair(answers, [&](int row, int channel, float* x) {
+      const float2 d_key = pair_of(shared_.d_missing, row, channel);
+      const float scale = shared_.tokens.scale_k[row];
+      x[0] = scale * d_key.x;
+      x[1] = scale * d_key.y;
+    });
+    if (call_.normalizes) {
+      remove_along(answers, call_.k.data, shared_.rows_k, shared_.tokens.scale_k, 2);
+    }
+    store(answers, d_k_, shared_.rows_d_k, shared_.d_missing);
+  }
+  /// Through the length of a row, of which `lengths` are the inverses: its gradient has nothing
+  /// along it.
+  __device__ __forceinline__ void remove_along(answers_type& answers, const void* rows,
+                                               const ordered_rows& order, const float* lengths,
+                                               int number) const {
+    const auto* const elements = static_cast<const Element*>(rows);
+    float along[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int row = i * 8 + lane_ / 4;
+      along[i] = lengths[row] * lengths[row] * shared_.dot_of(number, row);
+    }
+    for_each_pair(answers, [&](int row, int channel, float* x) {
+      if (row >= chunk_.count) return;
+      const Element* const own = elements + order.at(chunk_.first + row) + channel;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (channel + j >= call_.key_dim) continue;
+        x[j] = fmaf(-along[row / 8], words::unpack(own[j].bits), x[j]);
+      }
+    });
+  }
+  __device__ __forceinline__ void store(const answers_type& answers, const delta_rule_output& to,
+                                        const ordered_rows& rows, unsigned char* staged) const {
+    struct {
+      int* first_not_finite;
+      ordered_rows rows_out;
+    } place{shared_.first_not_finite, rows};
+    recurrence::sm80::chunk_outputs outputs{to.data, static_cast<int>(call_.key_dim)};
+    const recurrence::sm80::chunk_segment tokens{0, chunk_.count};
+    if (has_shares(to)) return answers.store_singles(place, outputs, chunk_.first, tokens, true);
+    answers.store(place, outputs, staged, chunk_.first, tokens, true, true);
+  }
+
+  const chunk_back_args& args_;
+  const delta_rule_kernel_args& call_;
+  const delta_rule_output &d_q_, &d_k_;
+  memory& shared_;
+  const sequence& all_;
+  std::int64_t head_;
+  chunk_place chunk_{};
+  const float* sums_ = nullptr;
+  int warp_, lane_, tile_;
+  products_type products_;
+};
+
+template <class Element, class Shape>
+__global__ void __launch_bounds__(2 * Shape::threads, 1)
+    make_channel_gradients(__grid_constant__ const chunk_back_args args,
+                           __grid_constant__ const delta_rule_output d_q,
+                           __grid_constant__ const delta_rule_output d_k) {
+  using gradients = channel_chunk_gradients<Element, Shape>;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<channel_gradient_memory<Shape>*>(memory);
+  const recurrence::tile_item item(blockIdx.x, 1, args.call.value_heads);
+  const sequence all = sequence_of<device_code>(args.call, item.sequence);
+  if (all.is_rest) {
+    if (blockIdx.y == 0) gradients::clear(args, d_q, d_k, all, item.head);
+    return;
+  }
+  if (!all.has_states || all.length == 0) return;
+  gradients of_head(args, d_q, d_k, shared, all, item.head);
+  const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
+  for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) of_head.run(chunk);
+}
+
+}  // namespace tessera::kernels::delta_rule::sm80
