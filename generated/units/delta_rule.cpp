@@ -88,8 +88,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5af230f12520eddb";
-  if (kind == device_kind::cuda) return "d3ce35026cd69b33";
+  if (kind == device_kind::cpu) return "5c4cfe0d874383b4";
+  if (kind == device_kind::cuda) return "2a3a5602e562137b";
   return {};
 }
 

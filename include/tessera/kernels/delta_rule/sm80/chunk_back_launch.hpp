@@ -32,9 +32,8 @@ struct chunk_back_stages {
   /// Of 64 columns.
   using scan_shape = recurrence::sm80::chunk_shape<Keys, 1, 4>;
   using gradient_shape = recurrence::sm80::chunk_shape<Keys, 1, Keys / 16>;
-  using weights_memory =
-      std::conditional_t<Channels, channel_weights_memory<Element, scan_shape>,
-                         chunk_weights_memory<scan_shape>>;
+  using weights_memory = std::conditional_t<Channels, channel_weights_memory<Element, scan_shape>,
+                                            chunk_weights_memory<scan_shape>>;
   using gradients_memory = std::conditional_t<Channels, channel_gradient_memory<gradient_shape>,
                                               gradient_memory<gradient_shape>>;
 

@@ -14,13 +14,13 @@
 
 namespace tessera::kernels::delta_rule::sm80 {
 
-/// By the second half of a block's threads: each has a channel of half of the tokens.
+/// Each thread of a block has a channel of some of the tokens.
 template <class Shape>
 class channel_gate_gradients {
   using memory = channel_gradient_memory<Shape>;
-  static constexpr int threads = Shape::threads;
-  static constexpr int own_tokens = Shape::tokens / 2;
-  static_assert(threads == 2 * Shape::keys);
+  static constexpr int parts = 4;
+  static constexpr int own_tokens = Shape::tokens / parts;
+  static_assert(2 * Shape::threads == parts * Shape::keys);
 
  public:
   __device__ __forceinline__ channel_gate_gradients(const chunk_back_args& args, memory& shared,
@@ -33,39 +33,33 @@ class channel_gate_gradients {
         head_(head),
         chunk_(chunk),
         gate_(args.call.gate, head),
-        thread_(static_cast<int>(threadIdx.x) - threads),
+        thread_(static_cast<int>(threadIdx.x)),
         channel_(thread_ % Shape::keys),
         part_(thread_ / Shape::keys) {}
 
   __device__ __forceinline__ void store() {
     if (thread_ < chunk_.count) store_beta(thread_);
-    float later = 0.0f;
-    const int first = part_ * own_tokens;
-#pragma unroll 8
-    for (int t = first; t < first + own_tokens; ++t) later += shared_.d_sum[t][channel_];
-    shared_.parts[part_][channel_] = later;
-    wait_for_part();
+    float own = 0.0f;
+#pragma unroll
+    for (int i = 0; i < own_tokens; ++i) own += shared_.d_sum[part_ * own_tokens + i][channel_];
+    shared_.parts[part_][channel_] = own;
+    __syncthreads();
+    float later = shared_.d_end[channel_];
+    for (int part = parts - 1; part > part_; --part) later += shared_.parts[part][channel_];
     double sums[2] = {};
-    if (channel_ < call_.key_dim) {
-      store_decays(shared_.d_end[channel_] + (part_ == 0 ? shared_.parts[1][channel_] : 0.0f),
-                   sums);
-    }
+    if (channel_ < call_.key_dim) store_decays(later, sums);
     if (args_.gate_sums == nullptr) return;
-    if (part_ == 1) {
-      shared_.gates[0][channel_] = sums[0];
-      shared_.gates[1][channel_] = sums[1];
-    }
-    wait_for_part();
-    if (part_ == 1) return;
-    double* const to = args_.gate_sums + chunk_.place * 2 * Shape::keys + channel_;
-    to[0] = sums[0] + shared_.gates[0][channel_];
-    to[Shape::keys] = sums[1] + shared_.gates[1][channel_];
+    shared_.gates()[part_][0][channel_] = sums[0];
+    shared_.gates()[part_][1][channel_] = sums[1];
+    __syncthreads();
+    if (part_ > 1) return;
+    // Of dt_bias by the first part, of A_log by the second.
+    double sum = 0.0;
+    for (int part = 0; part < parts; ++part) sum += shared_.gates()[part][part_][channel_];
+    args_.gate_sums[(chunk_.place * 2 + part_) * Shape::keys + channel_] = sum;
   }
 
  private:
-  static __device__ __forceinline__ void wait_for_part() {
-    asm volatile("bar.sync 2, %0;" ::"n"(threads) : "memory");
-  }
   __device__ __forceinline__ void store_beta(int row) const {
     const std::int64_t token = all_.token(chunk_.first + row);
     float d_beta = shared_.values[row] + shared_.dot_of(1, row);
@@ -86,10 +80,10 @@ class channel_gate_gradients {
       if (t >= chunk_.count) continue;
       float d_decay = sum;
       if (call_.gate.raw) {
-        const gate_slopes slopes = gate_.slopes(
-            prim::cuda::number_at(call_.decay.data, call_.decay.type,
-                                  shared_.rows_g.at(chunk_.first + t) + channel_),
-            channel_);
+        const gate_slopes slopes =
+            gate_.slopes(prim::cuda::number_at(call_.decay.data, call_.decay.type,
+                                               shared_.rows_g.at(chunk_.first + t) + channel_),
+                         channel_);
         sums[1] += static_cast<double>(slopes.by_a_log * d_decay);
         d_decay *= slopes.by_raw;
         sums[0] += static_cast<double>(d_decay);

@@ -21,7 +21,9 @@
 //
 // The rows that a sum of the last is made of are those of 16 bits that X, Y and Z had: then what
 // pairs of tokens add to it as rows and as columns cancels. Half of the warps of a block have Z and
-// X of 16 channels each, the other half Y and decays.
+// X of 16 channels each, the other half Y: `for each 16 tokens { products with the state; with
+// pairs; what they are for each operand }`. (With all tokens at once, sums spilled, and code that
+// is read once for each chunk came too late: 10.7 ms where this takes MEASURED.)
 #pragma once
 
 #include <cstdint>
@@ -47,8 +49,7 @@ class channel_chunk_gradients {
   using key_rows = typename Shape::key_rows;
   using weight_rows = typename Shape::weight_rows;
   using products_type = channel_products<Element, Shape>;
-  using answers_type = typename products_type::answers_type;
-  static constexpr int depths = Shape::keys / 16;
+  static constexpr int depths = products_type::depths;
   static constexpr int threads = 2 * Shape::threads;
   static constexpr int warps = 2 * Shape::warps;
 
@@ -95,26 +96,13 @@ class channel_chunk_gradients {
     make_pairs();
     multiply_values<Element, Shape, warps>(shared_, call_, chunk_.first, chunk_.count);
     __syncthreads();
-    answers_type answers = {};
     if (warp_ < Shape::warps) {
-      read_missing(answers);
-      answers = {};
-      read_answers(answers);
+      read_all();
     } else {
-      write(answers);
+      write_all();
     }
     __syncthreads();
-    if (warp_ < Shape::warps) {
-      store_queries(answers);
-    } else {
-      add_written(answers);
-    }
-    __syncthreads();
-    if (warp_ < Shape::warps) {
-      store_keys(answers);
-    } else {
-      channel_gate_gradients<Shape>(args_, shared_, all_, head_, chunk_).store();
-    }
+    channel_gate_gradients<Shape>(args_, shared_, all_, head_, chunk_).store();
     __syncthreads();
   }
 
@@ -216,30 +204,23 @@ class channel_chunk_gradients {
     }
   }
 
-  /// Calls body(row, channel, x) for two numbers of the warp's at a time, of neighbouring channels.
+  /// Calls body(half, n, row, channel) for the lane's pairs of neighbouring channels of a block.
   template <class Body>
-  __device__ __forceinline__ void for_each_pair(answers_type& answers, const Body& body) const {
+  __device__ __forceinline__ void for_each_pair(int block, const Body& body) const {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int block = i / 4, half = i / 2 % 2, n = i % 2;
-      body(block * 16 + half * 8 + lane_ / 4, products_.channel_of(n),
-           answers.at[block][n].at + 2 * half);
+    for (int i = 0; i < 4; ++i) {
+      const int half = i / 2, n = i % 2;
+      body(half, n, products_.row_of_half(block, half), products_.channel_of(n));
     }
   }
-  /// The same, and sums of a row over the warp's channels of what body returns to dots `number`.
-  template <class Body>
-  __device__ __forceinline__ void sum_each_row(answers_type& answers, int number,
-                                               const Body& body) const {
+  /// Sums of rows over the warp's channels to dots `number`.
+  __device__ __forceinline__ void put_dots(int number, int block, const float (&sums)[2]) const {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int block = i / 2, half = i % 2, row = block * 16 + half * 8 + lane_ / 4;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        sum += body(row, products_.channel_of(n), answers.at[block][n].at + 2 * half);
+    for (int half = 0; half < 2; ++half) {
+      const float sum = prim::cuda::sum_of_quad(sums[half]);
+      if (lane_ % 4 == 0) {
+        shared_.dots[number][tile_][products_.row_of_half(block, half)] = sum;
       }
-      sum = prim::cuda::sum_of_quad(sum);
-      if (lane_ % 4 == 0) shared_.dots[number][tile_][row] = sum;
     }
   }
   /// 2^(G - h), or with sign -1 its inverse.
@@ -250,12 +231,10 @@ class channel_chunk_gradients {
         prim::cuda::exp2_fast(sign * (sums.x - shared_.levels.level(tile, channel))),
         prim::cuda::exp2_fast(sign * (sums.y - shared_.levels.level(tile, channel + 1))));
   }
-  static __device__ __forceinline__ float2 unpack(std::uint32_t word) {
+  __device__ __forceinline__ float2 pair_of(unsigned char* rows, int row, int channel) const {
+    const std::uint32_t word = pair_in<Shape>(rows, row, channel);
     return make_float2(words::unpack(static_cast<std::uint16_t>(word)),
                        words::unpack(static_cast<std::uint16_t>(word >> 16)));
-  }
-  __device__ __forceinline__ float2 pair_of(unsigned char* rows, int row, int channel) const {
-    return unpack(pair_in<Shape>(rows, row, channel));
   }
   __device__ __forceinline__ void put_pair(unsigned char* rows, int row, int channel, float x,
                                            float y) const {
@@ -265,174 +244,217 @@ class channel_chunk_gradients {
     return *reinterpret_cast<float2*>(&shared_.d_sum[row][channel]);
   }
 
-  __device__ __forceinline__ void read_front(answers_type& answers, const unsigned char* values,
-                                             float sign) const {
-    multiply_kept(answers, kept(args_.of_s).template load<depths>(0), 0, values);
-    products_.multiply_blocks_by(answers, [&](int block, int channel) {
-      return sign * prim::cuda::exp2_fast(shared_.levels.level(2 * block, channel));
-    });
+  /// Barriers of one half of the warps, and of blocks of 16 tokens, which writers wait for.
+  enum barrier : std::uint8_t { of_readers = 1, of_writers = 2, of_blocks = 3 };
+  static __device__ __forceinline__ void wait(int number, int count) {
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(count) : "memory");
   }
-  /// X, and what it is for keys, decays and beta.
-  __device__ __forceinline__ void read_missing(answers_type& answers) const {
-    read_front(answers, shared_.d_missing, -1.0f);
-    products_.add_earlier(answers, shared_.of_pairs, shared_.writes);
-    // What is left of the gradients of what is missing has been read by all.
-    asm volatile("bar.sync 1, %0;" ::"n"(Shape::threads) : "memory");
-    sum_each_row(answers, 1, [&](int row, int channel, const float* x) {
-      const float2 factors = factors_at(row, channel, 1.0f);
-      const float2 key = pair_of(shared_.writes, row, channel);
-      const float2 read = pair_of(shared_.k, row, channel);
-      const float2 of_key = make_float2(factors.x * x[0], factors.y * x[1]);
-      const float beta = shared_.tokens.beta[row];
-      put_pair(shared_.d_missing, row, channel, beta * of_key.x, beta * of_key.y);
-      sum_of(row, channel) = make_float2(read.x * x[0], read.y * x[1]);
-      return key.x * factors.x * of_key.x + key.y * factors.y * of_key.y;
-    });
-  }
-  /// Z; d_q' times its scale stays in `answers`.
-  __device__ __forceinline__ void read_answers(answers_type& answers) const {
-    read_front(answers, shared_.d_out, 1.0f);
-    products_.add_earlier(answers, shared_.of_reads, shared_.writes);
-    sum_each_row(answers, 0, [&](int row, int channel, float* x) {
-      const float2 factors = factors_at(row, channel, 1.0f);
-      const float2 read = pair_of(shared_.q, row, channel);
-      const float2 of_sum = make_float2(read.x * x[0], read.y * x[1]);
-      float2& sum = sum_of(row, channel);
-      sum = make_float2(sum.x + of_sum.x, sum.y + of_sum.y);
-      const float scale = shared_.tokens.scale_q[row];
-      x[0] *= scale * factors.x;
-      x[1] *= scale * factors.y;
-      return of_sum.x + of_sum.y;
-    });
+  static __device__ __forceinline__ void arrive(int number, int count) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(count) : "memory");
   }
 
-  /// Y.
-  __device__ __forceinline__ void write(answers_type& answers) const {
-    constexpr int together = 4;
-    float of_states[2] = {};
+  /// X and Z of all blocks.
+  __device__ __forceinline__ void read_all() const {
+    const auto of_s = kept(args_.of_s).template load<depths>(0);
+#pragma unroll 1
+    for (int block = 0; block < 4; ++block) {
+      block_sums sums[2] = {products_.read(of_s, shared_.d_missing, block),
+                            products_.read(of_s, shared_.d_out, block)};
 #pragma unroll
-    for (int begin = 0; begin < depths; begin += together) {
-      const auto of_d = kept(args_.of_d).template load<together>(begin);
-      const auto of_s = kept(args_.of_s).template load<together>(begin);
-#pragma unroll
-      for (int i = 0; i < together; ++i) {
-        const uint4 &s = of_s.at[i], &d = of_d.at[i];
-        of_states[0] += product_of<Element>(s.x, d.x) + product_of<Element>(s.y, d.y);
-        of_states[1] += product_of<Element>(s.z, d.z) + product_of<Element>(s.w, d.w);
+      for (int i = 0; i < 2; ++i) {
+        products_.multiply_channels(sums[i], [&](int channel) {
+          const float front = prim::cuda::exp2_fast(shared_.levels.level(2 * block, channel));
+          return i == 0 ? -front : front;
+        });
       }
-      multiply_kept(answers, of_d, begin, shared_.written);
+      products_.add_earlier(sums, {shared_.of_pairs, shared_.of_reads}, shared_.writes, block);
+      take_read(sums, block);
     }
-    const float* const ends = sums_ + (Shape::tokens - 1) * Shape::keys;
-    products_.multiply_blocks_by(answers, [&](int block, int channel) {
-      return prim::cuda::exp2_fast(ends[channel] - shared_.levels.level(2 * block + 1, channel));
-    });
-    sum_ends(answers, of_states);
-    products_.add_later(answers,
-                        {{shared_.of_reads, shared_.q}, {shared_.of_pairs, shared_.k}});
   }
-  /// The gradient of the sum of log decays at the end: of the state in front, and of keys.
-  __device__ __forceinline__ void sum_ends(answers_type& answers,
-                                           const float (&of_states)[2]) const {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const float sum = prim::cuda::sum_of_quad(of_states[n]);
-      const int channel = tile_ * 16 + n * 8 + lane_ / 4;
-      if (lane_ % 4 == 0) shared_.d_end[channel] = sum * args_.whole[chunk_.place * Shape::keys + channel];
-    }
-    float sums[4] = {};
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int block = i / 4, half = i / 2 % 2, n = i % 2;
-      const int row = block * 16 + half * 8 + lane_ / 4, channel = products_.channel_of(n);
+  /// What they are for keys, decays and beta, and d_q.
+  __device__ __forceinline__ void take_read(block_sums (&sums)[2], int block) const {
+    float of_q[2] = {}, of_beta[2] = {};
+    for_each_pair(block, [&](int half, int n, int row, int channel) {
+      float* const x = sums[0].at[n].at + 2 * half;
+      float* const z = sums[1].at[n].at + 2 * half;
+      const float2 factors = factors_at(row, channel, 1.0f);
       const float2 key = pair_of(shared_.writes, row, channel);
-      const float* const x = answers.at[block][n].at + 2 * half;
-      // Of the first tile relative to the level of the second.
-      const auto power = [&](int j) {
-        return half == 1 ? 1.0f
-                         : shared_.levels.single_power(2 * block + 1, 2 * block, channel + j);
-      };
-      sums[2 * n] = fmaf(key.x * power(0), x[0], sums[2 * n]);
-      sums[2 * n + 1] = fmaf(key.y * power(1), x[1], sums[2 * n + 1]);
+      const float2 missed = pair_of(shared_.k, row, channel);
+      const float2 query = pair_of(shared_.q, row, channel);
+      sum_of(row, channel) =
+          make_float2(fmaf(missed.x, x[0], query.x * z[0]), fmaf(missed.y, x[1], query.y * z[1]));
+      of_q[half] = fmaf(query.x, z[0], fmaf(query.y, z[1], of_q[half]));
+      x[0] *= factors.x;
+      x[1] *= factors.y;
+      of_beta[half] = fmaf(key.x * factors.x, x[0], fmaf(key.y * factors.y, x[1], of_beta[half]));
+      const float beta = shared_.tokens.beta[row], scale = shared_.tokens.scale_q[row];
+      x[0] *= beta;
+      x[1] *= beta;
+      z[0] *= scale * factors.x;
+      z[1] *= scale * factors.y;
+    });
+    put_dots(0, block, of_q);
+    put_dots(1, block, of_beta);
+    // All have read rows of the block, and what rows have of all channels is there.
+    wait(of_readers, Shape::threads);
+    for_each_pair(block, [&](int half, int n, int row, int channel) {
+      const float* const x = sums[0].at[n].at + 2 * half;
+      put_pair(shared_.d_missing, row, channel, x[0], x[1]);
+    });
+    arrive(of_blocks + block, threads);
+    if (call_.normalizes) {
+      remove_along(sums[1], block, {call_.q.data, &shared_.rows_q, shared_.tokens.inverse_q, 0});
+    }
+    store(sums[1], block, d_q_, shared_.rows_d_q, shared_.d_out);
+  }
+
+  /// Y of all blocks.
+  __device__ __forceinline__ void write_all() const {
+    const auto of_d = kept(args_.of_d).template load<depths>(0);
+    multiply_states(of_d);
+    const float* const ends = sums_ + (Shape::tokens - 1) * Shape::keys;
+    float d_ends[4] = {};
+#pragma unroll 1
+    for (int block = 0; block < 4; ++block) {
+      block_sums sums = products_.read(of_d, shared_.written, block);
+      products_.multiply_channels(sums, [&](int channel) {
+        return prim::cuda::exp2_fast(ends[channel] - shared_.levels.level(2 * block + 1, channel));
+      });
+      add_ends(sums, block, d_ends);
+      products_.add_later(sums, {{shared_.of_reads, shared_.q}, {shared_.of_pairs, shared_.k}},
+                          block);
+      take_written(sums, block);
     }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int step = 4; step < 32; step *= 2) {
-        sums[i] += __shfl_xor_sync(prim::cuda::all_lanes, sums[i], step);
+        d_ends[i] += __shfl_xor_sync(prim::cuda::all_lanes, d_ends[i], step);
       }
-      if (lane_ < 4) shared_.d_end[products_.channel_of(i / 2) + i % 2] += sums[i];
+      if (lane_ < 4) shared_.d_end[products_.channel_of(i / 2) + i % 2] += d_ends[i];
     }
   }
-  /// What Y is for keys and decays.
-  __device__ __forceinline__ void add_written(answers_type& answers) const {
-    sum_each_row(answers, 2, [&](int row, int channel, float* x) {
-      const float2 factors = factors_at(row, channel, -1.0f);
+  /// 2^G_end <S, D>: what the state in front is for the sum of log decays at the end.
+  __device__ __forceinline__ void multiply_states(const kept_operands<depths>& of_d) const {
+    constexpr int together = 2;
+    float sums[2] = {};
+#pragma unroll
+    for (int begin = 0; begin < depths; begin += together) {
+      const auto of_s = kept(args_.of_s).template load<together>(begin);
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const uint4 &s = of_s.at[i], &d = of_d.at[begin + i];
+        sums[0] += product_of<Element>(s.x, d.x) + product_of<Element>(s.y, d.y);
+        sums[1] += product_of<Element>(s.z, d.z) + product_of<Element>(s.w, d.w);
+      }
+    }
+    const float* const whole = args_.whole + chunk_.place * Shape::keys;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float sum = prim::cuda::sum_of_quad(sums[n]);
+      const int channel = tile_ * 16 + n * 8 + lane_ / 4;
+      if (lane_ % 4 == 0) shared_.d_end[channel] = sum * whole[channel];
+    }
+  }
+  /// And what keys of a block are for it; those of its first tile are relative to the level of the
+  /// second.
+  __device__ __forceinline__ void add_ends(const block_sums& sums, int block,
+                                           float (&d_ends)[4]) const {
+    for_each_pair(block, [&](int half, int n, int row, int channel) {
       const float2 key = pair_of(shared_.writes, row, channel);
-      const float2 d_key = pair_of(shared_.d_missing, row, channel);
-      float2& d_sum = sum_of(row, channel);
-      d_sum = make_float2(fmaf(-key.x, x[0], d_sum.x), fmaf(-key.y, x[1], d_sum.y));
-      // k' d_k' = (k' 2^(h - G)) (d_k' 2^(G - h)).
-      const float2 inverse = factors_at(row, channel, 1.0f);
-      const float dot = key.x * fmaf(inverse.x, d_key.x, x[0]) +
-                        key.y * fmaf(inverse.y, d_key.y, x[1]);
-      x[0] = fmaf(factors.x, x[0], d_key.x);
-      x[1] = fmaf(factors.y, x[1], d_key.y);
-      put_pair(shared_.d_missing, row, channel, x[0], x[1]);
-      return dot;
+      const float* const x = sums.at[n].at + 2 * half;
+      const auto power = [&](int j) {
+        return half == 1 ? 1.0f
+                         : shared_.levels.single_power(2 * block + 1, 2 * block, channel + j);
+      };
+      d_ends[2 * n] = fmaf(key.x * power(0), x[0], d_ends[2 * n]);
+      d_ends[2 * n + 1] = fmaf(key.y * power(1), x[1], d_ends[2 * n + 1]);
     });
+  }
+  /// What Y is for keys and decays, and d_k.
+  __device__ __forceinline__ void take_written(block_sums& sums, int block) const {
+    float of_k[2] = {};
+    wait(of_blocks + block, threads);
+    for_each_pair(block, [&](int half, int n, int row, int channel) {
+      float* const y = sums.at[n].at + 2 * half;
+      const float2 inverse = factors_at(row, channel, -1.0f);
+      const float2 factors = factors_at(row, channel, 1.0f);
+      const float2 key = pair_of(shared_.writes, row, channel);
+      const float2 read = pair_of(shared_.d_missing, row, channel);
+      float2& d_sum = sum_of(row, channel);
+      d_sum = make_float2(fmaf(-key.x, y[0], d_sum.x), fmaf(-key.y, y[1], d_sum.y));
+      // k' d_k' = (k' 2^(h - G)) (d_k' 2^(G - h)).
+      of_k[half] += key.x * fmaf(factors.x, read.x, y[0]) + key.y * fmaf(factors.y, read.y, y[1]);
+      const float scale = shared_.tokens.scale_k[row];
+      y[0] = scale * fmaf(inverse.x, y[0], read.x);
+      y[1] = scale * fmaf(inverse.y, y[1], read.y);
+    });
+    if (call_.normalizes) {
+      put_dots(2, block, of_k);
+      wait(of_writers, Shape::threads);
+      remove_along(sums, block, {call_.k.data, &shared_.rows_k, shared_.tokens.scale_k, 2});
+    }
+    store(sums, block, d_k_, shared_.rows_d_k, shared_.d_missing);
   }
 
-  __device__ __forceinline__ void store_queries(answers_type& answers) const {
-    if (call_.normalizes) {
-      remove_along(answers, call_.q.data, shared_.rows_q, shared_.tokens.inverse_q, 0);
-    }
-    store(answers, d_q_, shared_.rows_d_q, shared_.d_out);
-  }
-  __device__ __forceinline__ void store_keys(answers_type& answers) const {
-    for_each_pair(answers, [&](int row, int channel, float* x) {
-      const float2 d_key = pair_of(shared_.d_missing, row, channel);
-      const float scale = shared_.tokens.scale_k[row];
-      x[0] = scale * d_key.x;
-      x[1] = scale * d_key.y;
-    });
-    if (call_.normalizes) {
-      remove_along(answers, call_.k.data, shared_.rows_k, shared_.tokens.scale_k, 2);
-    }
-    store(answers, d_k_, shared_.rows_d_k, shared_.d_missing);
-  }
-  /// Through the length of a row, of which `lengths` are the inverses: its gradient has nothing
-  /// along it.
-  __device__ __forceinline__ void remove_along(answers_type& answers, const void* rows,
-                                               const ordered_rows& order, const float* lengths,
-                                               int number) const {
-    const auto* const elements = static_cast<const Element*>(rows);
-    float along[8];
+  struct measured_rows {
+    const void* data;
+    const ordered_rows* order;
+    const float* lengths;  ///< 1 over them
+    int dots;
+  };
+  /// Through the length of a row: its gradient has nothing along it.
+  __device__ __forceinline__ void remove_along(block_sums& sums, int block,
+                                               const measured_rows& rows) const {
+    const auto* const elements = static_cast<const Element*>(rows.data);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int row = i * 8 + lane_ / 4;
-      along[i] = lengths[row] * lengths[row] * shared_.dot_of(number, row);
-    }
-    for_each_pair(answers, [&](int row, int channel, float* x) {
-      if (row >= chunk_.count) return;
-      const Element* const own = elements + order.at(chunk_.first + row) + channel;
+    for (int half = 0; half < 2; ++half) {
+      const int row = products_.row_of_half(block, half);
+      if (row >= chunk_.count) continue;
+      const float along = rows.lengths[row] * rows.lengths[row] * shared_.dot_of(rows.dots, row);
+      const Element* const own = elements + rows.order->at(chunk_.first + row);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        if (channel + j >= call_.key_dim) continue;
-        x[j] = fmaf(-along[row / 8], words::unpack(own[j].bits), x[j]);
+      for (int i = 0; i < 4; ++i) {
+        const int channel = products_.channel_of(i / 2) + i % 2;
+        if (channel >= call_.key_dim) continue;
+        float& x = sums.at[i / 2].at[2 * half + i % 2];
+        x = fmaf(-along, words::unpack(own[channel].bits), x);
       }
-    });
+    }
   }
-  __device__ __forceinline__ void store(const answers_type& answers, const delta_rule_output& to,
-                                        const ordered_rows& rows, unsigned char* staged) const {
-    struct {
-      int* first_not_finite;
-      ordered_rows rows_out;
-    } place{shared_.first_not_finite, rows};
-    recurrence::sm80::chunk_outputs outputs{to.data, static_cast<int>(call_.key_dim)};
-    const recurrence::sm80::chunk_segment tokens{0, chunk_.count};
-    if (has_shares(to)) return answers.store_singles(place, outputs, chunk_.first, tokens, true);
-    answers.store(place, outputs, staged, chunk_.first, tokens, true, true);
+  /// The warp's part of rows, through its part of `staged`.
+  __device__ __forceinline__ void store(const block_sums& sums, int block,
+                                        const delta_rule_output& to, const ordered_rows& rows,
+                                        unsigned char* staged) const {
+    const int columns = static_cast<int>(call_.key_dim);
+    if (has_shares(to)) {
+      auto* const singles = static_cast<float*>(to.data);
+      for_each_pair(block, [&](int half, int n, int row, int channel) {
+        if (row >= chunk_.count) return;
+        float* const own = singles + rows.at(chunk_.first + row) + channel;
+        const float* const x = sums.at[n].at + 2 * half;
+        if (channel < columns) own[0] = x[0];
+        if (channel + 1 < columns) own[1] = x[1];
+      });
+      return;
+    }
+    for_each_pair(block, [&](int half, int n, int row, int channel) {
+      const float* const x = sums.at[n].at + 2 * half;
+      put_pair(staged, row, channel, x[0], x[1]);
+    });
+    __syncwarp();
+    const int row = block * 16 + lane_ / 2, channel = tile_ * 16 + lane_ % 2 * 8;
+    if (row >= chunk_.count || channel >= columns) return;
+    const auto* const from = reinterpret_cast<const std::uint16_t*>(
+        staged +
+        key_rows::offset(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(channel / 8)));
+    Element* const own = static_cast<Element*>(to.data) + rows.at(chunk_.first + row) + channel;
+    if (channel + 8 <= columns) {
+      *reinterpret_cast<uint4*>(own) = *reinterpret_cast<const uint4*>(from);
+    } else {
+      for (int j = 0; j < columns - channel; ++j) own[j].bits = from[j];
+    }
   }
 
   const chunk_back_args& args_;

@@ -51,13 +51,11 @@ struct alignas(16) channel_levels {
   }
   /// 2^(level of tile `to` - level of tile `from`) of a channel, as two elements of bf16.
   __device__ __forceinline__ std::uint32_t power(int to, int from, int channel) const {
-    const int exponent =
-        127 + word(to, channel) - word(from, channel);
+    const int exponent = 127 + word(to, channel) - word(from, channel);
     return static_cast<std::uint32_t>(min(max(exponent, 0), 254)) * 0x00800080u;
   }
   __device__ __forceinline__ float single_power(int to, int from, int channel) const {
-    const int exponent =
-        127 + word(to, channel) - word(from, channel);
+    const int exponent = 127 + word(to, channel) - word(from, channel);
     return __int_as_float(min(max(exponent, 0), 254) << 23);
   }
 };
@@ -212,8 +210,7 @@ class channel_sums {
 #pragma unroll
       for (int i = 0; i < 2 * level_tokens; ++i) {
         if (i / 2 >= left || channel_ + i % 2 >= call_.key_dim) continue;
-        x[i / 2][i % 2] =
-            prim::cuda::float_of(elements[rows.at(first + i / 2) + channel_ + i % 2]);
+        x[i / 2][i % 2] = prim::cuda::float_of(elements[rows.at(first + i / 2) + channel_ + i % 2]);
       }
     });
 #pragma unroll
@@ -246,7 +243,7 @@ class channel_sums {
     const float rest[2] = {prim::cuda::exp2_fast(end_[0] - sum[0]),
                            prim::cuda::exp2_fast(end_[1] - sum[1])};
     const int place = token * Shape::keys + channel_;
-    const auto store = [&](std::uint16_t* rows, const float (&x)[2], const float (&factors)[2]) {
+    const auto store = [&](std::uint16_t* rows, const float(&x)[2], const float(&factors)[2]) {
       *reinterpret_cast<std::uint32_t*>(rows + place) =
           words::pack(x[0] * factors[0], x[1] * factors[1]);
     };
