@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/delta_rule/common/gates.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
@@ -74,23 +75,37 @@ class channel_gate_gradients {
   /// From the last of the thread's tokens to the first, behind which the sum is `sum`: `sums` are
   /// for dt_bias and A_log.
   __device__ __forceinline__ void store_decays(float sum, double (&sums)[2]) const {
+    const int first = part_ * own_tokens, count = min(chunk_.count - first, own_tokens);
+#pragma unroll
+    for (int i = own_tokens - 1; i >= 0; --i) {
+      float& gradient = shared_.d_sum[first + i][channel_];
+      sum += gradient;
+      gradient = sum;
+    }
+    if (call_.gate.raw) open_gates(first, count, sums);
+    if (call_.d_decay.data == nullptr) return;
+    const ordered_rows rows = shared_.rows_d_g;
+    const std::int64_t at = rows.at(chunk_.first + first) + channel_;
+    prim::cuda::with_elements(call_.d_decay.data, call_.d_decay.type, [&](auto* elements) {
+      using element = std::remove_pointer_t<decltype(elements)>;
 #pragma unroll 4
-    for (int t = part_ * own_tokens + own_tokens - 1; t >= part_ * own_tokens; --t) {
-      sum += shared_.d_sum[t][channel_];
-      if (t >= chunk_.count) continue;
-      float d_decay = sum;
-      if (call_.gate.raw) {
-        const gate_slopes slopes =
-            gate_.slopes(prim::cuda::number_at(call_.decay.data, call_.decay.type,
-                                               shared_.rows_g.at(chunk_.first + t) + channel_),
-                         channel_);
-        sums[1] += static_cast<double>(slopes.by_a_log * d_decay);
-        d_decay *= slopes.by_raw;
-        sums[0] += static_cast<double>(d_decay);
+      for (int i = 0; i < count; ++i) {
+        elements[at + i * rows.step] = prim::nearest<element>(shared_.d_sum[first + i][channel_]);
       }
-      if (call_.d_decay.data == nullptr) continue;
-      prim::cuda::put_number(call_.d_decay.data, call_.d_decay.type,
-                             shared_.rows_d_g.at(chunk_.first + t) + channel_, d_decay);
+    });
+  }
+  /// Through the raw gates.
+  __device__ __forceinline__ void open_gates(int first, int count, double (&sums)[2]) const {
+    const std::int64_t at = shared_.rows_g.at(chunk_.first + first) + channel_;
+#pragma unroll 2
+    for (int i = 0; i < count; ++i) {
+      float& gradient = shared_.d_sum[first + i][channel_];
+      const gate_slopes slopes = gate_.slopes(
+          prim::cuda::number_at(call_.decay.data, call_.decay.type, at + i * shared_.rows_g.step),
+          channel_);
+      sums[1] += static_cast<double>(slopes.by_a_log * gradient);
+      gradient *= slopes.by_raw;
+      sums[0] += static_cast<double>(gradient);
     }
   }
 

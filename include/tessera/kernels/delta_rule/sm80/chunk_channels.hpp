@@ -42,9 +42,8 @@ struct alignas(16) channel_levels {
     };
     *reinterpret_cast<std::uint32_t*>(&at[tile][channel]) = word(levels[0]) | word(levels[1]) << 16;
   }
-  /// Read where it is used: kept in registers, words of all tiles would take the place of sums.
   __device__ __forceinline__ int word(int tile, int channel) const {
-    return static_cast<int>(static_cast<const volatile std::uint16_t&>(at[tile][channel]));
+    return static_cast<int>(at[tile][channel]);
   }
   __device__ __forceinline__ float level(int tile, int channel) const {
     return static_cast<float>(word(tile, channel) - level_zero);
@@ -90,9 +89,9 @@ __device__ __forceinline__ float level_of(float first, float last) {
   return fabsf(middle) < static_cast<float>(level_zero) ? middle : 0.0f;
 }
 
-/// Two channels of a token: times the scales of their rows.
+/// Two channels of a token, not rounded: rows that read, of keys without beta, and that write.
 struct scaled_channels {
-  float q[2], k[2];
+  float q[2], k[2], writes[2];
 };
 struct token_scales {
   float q = 1.0f, k = 1.0f, beta = 1.0f;
@@ -107,19 +106,17 @@ __device__ __forceinline__ scaled_channels scale_pair(Memory& shared, const toke
   std::uint32_t& of_q = pair_in<Shape>(shared.q, token, channel);
   std::uint32_t& of_k = pair_in<Shape>(shared.k, token, channel);
   scaled_channels of;
-  float read_q[2], read_k[2], write[2];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    of.q[j] = scales.q * words::unpack(static_cast<std::uint16_t>(of_q >> (16 * j)));
-    of.k[j] = scales.k * words::unpack(static_cast<std::uint16_t>(of_k >> (16 * j)));
     const float read = prim::cuda::exp2_fast(sum[j] - levels[j]);
-    read_q[j] = of.q[j] * read;
-    read_k[j] = scales.beta * (of.k[j] * read);
-    write[j] = of.k[j] * prim::cuda::exp2_fast(levels[j] - sum[j]);
+    const float k = scales.k * words::unpack(static_cast<std::uint16_t>(of_k >> (16 * j)));
+    of.q[j] = scales.q * words::unpack(static_cast<std::uint16_t>(of_q >> (16 * j))) * read;
+    of.k[j] = k * read;
+    of.writes[j] = k * prim::cuda::exp2_fast(levels[j] - sum[j]);
   }
-  of_q = words::pack(read_q[0], read_q[1]);
-  of_k = words::pack(read_k[0], read_k[1]);
-  pair_in<Shape>(shared.writes, token, channel) = words::pack(write[0], write[1]);
+  of_q = words::pack(of.q[0], of.q[1]);
+  of_k = words::pack(scales.beta * of.k[0], scales.beta * of.k[1]);
+  pair_in<Shape>(shared.writes, token, channel) = words::pack(of.writes[0], of.writes[1]);
   return of;
 }
 
@@ -191,10 +188,13 @@ class channel_sums {
       const float levels[2] = {level_of(sums[0].x, sums[level_tokens - 1].x),
                                level_of(sums[0].y, sums[level_tokens - 1].y)};
       shared.levels.put_pair(token / level_tokens, channel_, levels);
+      const float front[2] = {prim::cuda::exp2_fast(levels[0]), prim::cuda::exp2_fast(levels[1])};
+      const float rest[2] = {prim::cuda::exp2_fast(end_[0] - levels[0]),
+                             prim::cuda::exp2_fast(end_[1] - levels[1])};
 #pragma unroll
       for (int i = 0; i < level_tokens; ++i) {
         const float sum[2] = {sums[i].x, sums[i].y};
-        scale_token(shared, to, token + i, sum, levels);
+        scale_token(shared, to, token + i, sum, levels, front, rest);
       }
     }
     if (part_ == 0) {
@@ -233,15 +233,15 @@ class channel_sums {
       for (int i = 0; i < level_tokens; ++i) x[i][j] = x[i][j] < -16.0f ? -16.0f : x[i][j];
     }
   }
+  /// `front` and `rest`: what is left at a level of the state in front, and of the level at the
+  /// end.
   template <class Memory>
   __device__ __forceinline__ void scale_token(Memory& shared, const chunk_channel_rows& to,
                                               int token, const float (&sum)[2],
-                                              const float (&levels)[2]) const {
+                                              const float (&levels)[2], const float (&front)[2],
+                                              const float (&rest)[2]) const {
     const token_scales scales{shared.scale_q[token], shared.scale_k[token], shared.beta[token]};
     const auto of = scale_pair<Element, Shape>(shared, scales, token, channel_, sum, levels);
-    const float front[2] = {prim::cuda::exp2_fast(sum[0]), prim::cuda::exp2_fast(sum[1])};
-    const float rest[2] = {prim::cuda::exp2_fast(end_[0] - sum[0]),
-                           prim::cuda::exp2_fast(end_[1] - sum[1])};
     const int place = token * Shape::keys + channel_;
     const auto store = [&](std::uint16_t* rows, const float(&x)[2], const float(&factors)[2]) {
       *reinterpret_cast<std::uint32_t*>(rows + place) =
@@ -249,7 +249,7 @@ class channel_sums {
     };
     store(to.queries, of.q, front);
     store(to.reads, of.k, front);
-    store(to.writes, of.k, rest);
+    store(to.writes, of.writes, rest);
   }
   __device__ __forceinline__ float2* at(int token) const {
     return reinterpret_cast<float2*>(sums_ + token * Shape::keys + channel_);
