@@ -92,7 +92,7 @@ inline work_estimate estimate_of_chunks_back(const delta_rule_config& config,
   work.flops = chunks * chunk *
                (4 * chunk * keys + values * (10 * keys + 6 * chunk) +  // the scans
                 4 * chunk * (keys + values) + 6 * keys * values + 8 * chunk * keys);
-  work.product_share = 0.12;
+  work.product_share = channels ? 0.08 : 0.12;
   work.launches = 4;
   return work;
 }
