@@ -89,7 +89,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "5c4cfe0d874383b4";
-  if (kind == device_kind::cuda) return "c55ba14045791161";
+  if (kind == device_kind::cuda) return "a7a1884f398bd4e9";
   return {};
 }
 

@@ -30,6 +30,7 @@
 
 #include <tessera/kernels/delta_rule/common/gates.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_channel_blocks.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channel_gates.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channel_memory.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channel_products.hpp>
@@ -43,14 +44,14 @@
 namespace tessera::kernels::delta_rule::sm80 {
 
 template <class Element, class Shape>
-class channel_chunk_gradients {
-  using memory = channel_gradient_memory<Shape>;
+class channel_chunk_gradients : channel_blocks<Element, Shape> {
+  using base = channel_blocks<Element, Shape>;
+  using typename base::memory;
   using words = prim::cuda::half_words<Element>;
   using key_rows = typename Shape::key_rows;
   using weight_rows = typename Shape::weight_rows;
-  using products_type = channel_products<Element, Shape>;
-  static constexpr int depths = products_type::depths;
-  static constexpr int threads = 2 * Shape::threads;
+  static constexpr int depths = Shape::keys / 16;
+  using base::threads;
   static constexpr int warps = 2 * Shape::warps;
 
  public:
@@ -58,17 +59,7 @@ class channel_chunk_gradients {
                                                      const delta_rule_output& d_q,
                                                      const delta_rule_output& d_k, memory& shared,
                                                      const sequence& all, std::int64_t head)
-      : args_(args),
-        call_(args.call),
-        d_q_(d_q),
-        d_k_(d_k),
-        shared_(shared),
-        all_(all),
-        head_(head),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        tile_(warp_ % Shape::warps),
-        products_(shared.levels, tile_) {
+      : base(args, shared, all, head), d_q_(d_q), d_k_(d_k) {
     if (threadIdx.x == 0) {
       const std::int64_t key_head =
           recurrence::shared_head(head, call_.value_heads, call_.key_heads);
@@ -122,10 +113,6 @@ class channel_chunk_gradients {
   }
 
  private:
-  /// A row of f32 for each value head; those of the call are of elements.
-  static __device__ __forceinline__ bool has_shares(const delta_rule_output& rows) {
-    return rows.type == dtype::f32;
-  }
   __device__ __forceinline__ void copy() const {
     const auto put = [&](unsigned char* to, const void* from, const ordered_rows& rows,
                          std::int64_t first, std::int64_t columns) {
@@ -174,10 +161,6 @@ class channel_chunk_gradients {
       scale_pair<Element, Shape>(shared_, scales, token, channel, sum, levels);
     }
   }
-  __device__ __forceinline__ float2 sums_at(int token, int channel) const {
-    return *reinterpret_cast<const float2*>(sums_ + token * Shape::keys + channel);
-  }
-
   /// E of half of the warps, B of the others; some share a block of rows.
   __device__ __forceinline__ void make_pairs() const {
     constexpr int sharers = warps / 8;
@@ -207,55 +190,6 @@ class channel_chunk_gradients {
             words::pack(token < end ? sign * x[0] : 0.0f, token + 1 < end ? sign * x[1] : 0.0f));
       }
     }
-  }
-
-  /// Calls body(half, n, row, channel) for the lane's pairs of neighbouring channels of a block.
-  template <class Body>
-  __device__ __forceinline__ void for_each_pair(int block, const Body& body) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int half = i / 2, n = i % 2;
-      body(half, n, products_.row_of_half(block, half), products_.channel_of(n));
-    }
-  }
-  /// Sums of rows over the warp's channels to dots `number`.
-  __device__ __forceinline__ void put_dots(int number, int block, const float (&sums)[2]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = prim::cuda::sum_of_quad(sums[half]);
-      if (lane_ % 4 == 0) {
-        shared_.dots[number][tile_][products_.row_of_half(block, half)] = sum;
-      }
-    }
-  }
-  /// 2^(G - h), or with sign -1 its inverse.
-  __device__ __forceinline__ float2 factors_at(int row, int channel, float sign) const {
-    const float2 sums = sums_at(row, channel);
-    const int tile = row / level_tokens;
-    return make_float2(
-        prim::cuda::exp2_fast(sign * (sums.x - shared_.levels.level(tile, channel))),
-        prim::cuda::exp2_fast(sign * (sums.y - shared_.levels.level(tile, channel + 1))));
-  }
-  __device__ __forceinline__ float2 pair_of(unsigned char* rows, int row, int channel) const {
-    const std::uint32_t word = pair_in<Shape>(rows, row, channel);
-    return make_float2(words::unpack(static_cast<std::uint16_t>(word)),
-                       words::unpack(static_cast<std::uint16_t>(word >> 16)));
-  }
-  __device__ __forceinline__ void put_pair(unsigned char* rows, int row, int channel, float x,
-                                           float y) const {
-    pair_in<Shape>(rows, row, channel) = words::pack(x, y);
-  }
-  __device__ __forceinline__ float2& sum_of(int row, int channel) const {
-    return *reinterpret_cast<float2*>(&shared_.d_sum[row][channel]);
-  }
-
-  /// Barriers of one half of the warps, and of blocks of 16 tokens, which writers wait for.
-  enum barrier : std::uint8_t { of_readers = 1, of_writers = 2, of_blocks = 3 };
-  static __device__ __forceinline__ void wait(int number, int count) {
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(count) : "memory");
-  }
-  static __device__ __forceinline__ void arrive(int number, int count) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(count) : "memory");
   }
 
   /// X and Z of all blocks.
@@ -301,12 +235,12 @@ class channel_chunk_gradients {
     put_dots(0, block, of_q);
     put_dots(1, block, of_beta);
     // All have read rows of the block, and what rows have of all channels is there.
-    wait(of_readers, Shape::threads);
+    this->template wait<of_readers, Shape::threads>();
     for_each_pair(block, [&](int half, int n, int row, int channel) {
       const float* const x = sums[0].at[n].at + 2 * half;
       put_pair(shared_.d_missing, row, channel, x[0], x[1]);
     });
-    arrive(of_blocks + block, threads);
+    this->template wait<of_all, threads>();
     if (call_.normalizes) {
       remove_along(sums[1], block, {call_.q.data, &shared_.rows_q, shared_.tokens.inverse_q, 0});
     }
@@ -380,7 +314,7 @@ class channel_chunk_gradients {
   /// What Y is for keys and decays, and d_k.
   __device__ __forceinline__ void take_written(block_sums& sums, int block) const {
     float of_k[2] = {};
-    wait(of_blocks + block, threads);
+    this->template wait<of_all, threads>();
     for_each_pair(block, [&](int half, int n, int row, int channel) {
       float* const y = sums.at[n].at + 2 * half;
       const float2 inverse = factors_at(row, channel, -1.0f);
@@ -397,81 +331,38 @@ class channel_chunk_gradients {
     });
     if (call_.normalizes) {
       put_dots(2, block, of_k);
-      wait(of_writers, Shape::threads);
+      this->template wait<of_writers, Shape::threads>();
       remove_along(sums, block, {call_.k.data, &shared_.rows_k, shared_.tokens.scale_k, 2});
     }
     store(sums, block, d_k_, shared_.rows_d_k, shared_.d_missing);
   }
 
-  struct measured_rows {
-    const void* data;
-    const ordered_rows* order;
-    const float* lengths;  ///< 1 over them
-    int dots;
-  };
-  /// Through the length of a row: its gradient has nothing along it.
-  __device__ __forceinline__ void remove_along(block_sums& sums, int block,
-                                               const measured_rows& rows) const {
-    const auto* const elements = static_cast<const Element*>(rows.data);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = products_.row_of_half(block, half);
-      if (row >= chunk_.count) continue;
-      const float along = rows.lengths[row] * rows.lengths[row] * shared_.dot_of(rows.dots, row);
-      const Element* const own = elements + rows.order->at(chunk_.first + row);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int channel = products_.channel_of(i / 2) + i % 2;
-        if (channel >= call_.key_dim) continue;
-        float& x = sums.at[i / 2].at[2 * half + i % 2];
-        x = fmaf(-along, words::unpack(own[channel].bits), x);
-      }
-    }
-  }
-  /// The warp's part of rows, through its part of `staged`.
-  __device__ __forceinline__ void store(const block_sums& sums, int block,
-                                        const delta_rule_output& to, const ordered_rows& rows,
-                                        unsigned char* staged) const {
-    const int columns = static_cast<int>(call_.key_dim);
-    if (has_shares(to)) {
-      auto* const singles = static_cast<float*>(to.data);
-      for_each_pair(block, [&](int half, int n, int row, int channel) {
-        if (row >= chunk_.count) return;
-        float* const own = singles + rows.at(chunk_.first + row) + channel;
-        const float* const x = sums.at[n].at + 2 * half;
-        if (channel < columns) own[0] = x[0];
-        if (channel + 1 < columns) own[1] = x[1];
-      });
-      return;
-    }
-    for_each_pair(block, [&](int half, int n, int row, int channel) {
-      const float* const x = sums.at[n].at + 2 * half;
-      put_pair(staged, row, channel, x[0], x[1]);
-    });
-    __syncwarp();
-    const int row = block * 16 + lane_ / 2, channel = tile_ * 16 + lane_ % 2 * 8;
-    if (row >= chunk_.count || channel >= columns) return;
-    const auto* const from = reinterpret_cast<const std::uint16_t*>(
-        staged +
-        key_rows::offset(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(channel / 8)));
-    Element* const own = static_cast<Element*>(to.data) + rows.at(chunk_.first + row) + channel;
-    if (channel + 8 <= columns) {
-      *reinterpret_cast<uint4*>(own) = *reinterpret_cast<const uint4*>(from);
-    } else {
-      for (int j = 0; j < columns - channel; ++j) own[j].bits = from[j];
-    }
-  }
+  using base::all_;
+  using base::args_;
+  using base::call_;
+  using base::chunk_;
+  using base::factors_at;
+  using base::for_each_pair;
+  using base::has_shares;
+  using base::head_;
+  using base::lane_;
+  using base::of_all;
+  using base::of_readers;
+  using base::of_writers;
+  using base::pair_of;
+  using base::products_;
+  using base::put_dots;
+  using base::put_pair;
+  using base::remove_along;
+  using base::shared_;
+  using base::store;
+  using base::sum_of;
+  using base::sums_;
+  using base::sums_at;
+  using base::tile_;
+  using base::warp_;
 
-  const chunk_back_args& args_;
-  const delta_rule_kernel_args& call_;
   const delta_rule_output &d_q_, &d_k_;
-  memory& shared_;
-  const sequence& all_;
-  std::int64_t head_;
-  chunk_place chunk_{};
-  const float* sums_ = nullptr;
-  int warp_, lane_, tile_;
-  products_type products_;
 };
 
 template <class Element, class Shape>
