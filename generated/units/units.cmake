@@ -316,7 +316,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/chunked_scan_f16_forward_chunk.cu
   units/cuda_sm80/chunked_scan_f32_backward.cu
   units/cuda_sm80/chunked_scan_f32_forward.cu
-  units/cuda_sm80/delta_rule_bf16_backward_chunk.cu
+  units/cuda_sm80/delta_rule_bf16_backward_chunk_k128.cu
+  units/cuda_sm80/delta_rule_bf16_backward_chunk_k64.cu
   units/cuda_sm80/delta_rule_bf16_backward_to_k1024.cu
   units/cuda_sm80/delta_rule_bf16_backward_to_k128.cu
   units/cuda_sm80/delta_rule_bf16_forward_chunk.cu

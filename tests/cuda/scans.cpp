@@ -77,6 +77,14 @@ INSTANTIATE_TEST_SUITE_P(
         "use_gate=true use_beta_sigmoid=true use_qk_l2norm=true",
         "kernel_delta_attention q=[1,130,1,128]bf16 v=[1,130,1,128] gk=[1,130,1,128]f32 "
         "beta=[1,130,1]f32 A_log=[1]f32 use_gate=true gate_lower_bound=-5",
+        "kernel_delta_attention_backward q=[2,200,2,128]bf16 v=[2,200,4,128] gk=[2,200,4,128]f32 "
+        "beta=[2,200,4]f32 initial_state=[2,4,128,128]f32 d_final_state=[2,4,128,128]f32 "
+        "use_qk_l2norm=true",
+        "kernel_delta_attention_backward q=[1,500,2,64]bf16 v=[1,500,2,40] gk=[1,500,2,64]bf16 "
+        "beta=[1,500,2]f32 cu_seqlens=[5]i32 initial_state=[4,2,64,40]f32",
+        "kernel_delta_attention_backward q=[1,190,1,104]bf16 v=[1,190,2,72] gk=[1,190,2,104]f32 "
+        "beta=[1,190,2]f32 A_log=[2]f32 dt_bias=[2,104]f32 use_gate=true use_beta_sigmoid=true "
+        "use_qk_l2norm=true",
         "rwkv7 r=[2,300,2,64]bf16 w=[2,300,2,64]f32 v=[2,300,2,64] "
         "initial_state=[2,2,64,64]f32",
         "rwkv7 r=[1,500,2,128]bf16 w=[1,500,2,128]f32 v=[1,500,2,136] cu_seqlens=[4]i32 "

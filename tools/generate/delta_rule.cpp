@@ -37,8 +37,10 @@ struct delta_rule_description {
 
   static std::string unit_of(const delta_rule_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
+    const bool back = config.pass == delta_rule_pass::backward;
     return fmt::format("{}_{}_{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       goes_by_chunks(config)  ? "chunk"
+                       goes_by_chunks(config)
+                           ? back ? fmt::format("chunk_k{}", config.key_dim) : std::string("chunk")
                        : config.key_dim <= 128 ? "to_k128"
                                                : "to_k1024");
   }

@@ -57,7 +57,7 @@ constexpr int chunk_shared_bytes(delta_rule_config config) noexcept {
   config = resolved(config);
   if (!goes_by_chunks(config) || config.pass == delta_rule_pass::forward) return 0;
   constexpr int kilobyte = 1024;
-  return (config.key_dim > 64 ? 118 : 84) * kilobyte;
+  return (config.key_dim > 64 ? 161 : 92) * kilobyte;
 }
 
 }  // namespace tessera

@@ -84,12 +84,15 @@ inline work_estimate estimate_of_chunks_back(const delta_rule_config& config,
       static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) * sizes.heads);
   // Operands are read by three kernels; states, what is written and its gradient are stored and
   // read, 16 bits each.
-  const double left = chunks * (8.0 * keys * values + 8.0 * chunk * values + 8.0 * chunk * chunk);
+  // With decays of channels three rows of keys and their sums, too.
+  const bool channels = facts.demand.decay == delta_rule_decay::channel;
+  const double left = chunks * (8.0 * keys * values + 8.0 * chunk * values + 8.0 * chunk * chunk +
+                                (channels ? 24.0 * chunk * keys : 0.0));
   work_estimate work = estimate_of_chunk_blocks(blocks, states, 3.0 * facts.bytes + left);
   work.flops = chunks * chunk *
                (4 * chunk * keys + values * (10 * keys + 6 * chunk) +  // the scans
                 4 * chunk * (keys + values) + 6 * keys * values + 8 * chunk * keys);
-  work.product_share = 0.12;
+  work.product_share = channels ? 0.08 : 0.12;
   work.launches = 4;
   return work;
 }

@@ -25,6 +25,11 @@ struct fits_of<delta_rule_config> {
   /// what states hold, of 16 by 0.015, of 32 by 0.008.
   static constexpr std::int64_t fewest_chunk_keys = 16;
 
+  /// Of rows that go by chunks.
+  static constexpr bool takes_channels(const config& row) noexcept {
+    return row.target == backend::cuda_sm90 || row.pass == delta_rule_pass::backward;
+  }
+
   static constexpr std::array rules{
       same_value<&config::pass, &asked::pass>("pass", 3),
       same_value<&config::type, &asked::type>("dtype", 2),
@@ -58,14 +63,15 @@ struct fits_of<delta_rule_config> {
           .holds =
               [](const config& row, const asked& wanted) noexcept {
                 return !goes_by_chunks(row) ||
-                       (wanted.plain && (row.target == backend::cuda_sm90 ||
-                                         wanted.decay != delta_rule_decay::channel));
+                       (wanted.plain &&
+                        (wanted.decay != delta_rule_decay::channel || takes_channels(row)));
               },
           .obstacle =
               [](const config&, const asked& wanted) {
                 return std::string(
                     wanted.plain
-                        ? "decays are those of channels, the row has chunks for decays of heads"
+                        ? "decays are those of channels, the row has chunks for decays of heads: "
+                          "rows of cuda_sm90 forward and of gradients have both"
                         : "tokens are low-rank updates, segments, activated or with negative "
                           "eigenvalues, the row has chunks for tokens as they are");
               }},

@@ -23,6 +23,12 @@ struct alignas(16) chunk_gates {
   float inverse_q[64];             ///< 1 over the length of q, or 1
 };
 
+/// Rows of the channels of 64 tokens, with what is left of them: of queries and keys that read the
+/// state in front of a chunk, and of keys that write to the one behind it.
+struct chunk_channel_rows {
+  std::uint16_t *queries = nullptr, *reads = nullptr, *writes = nullptr;
+};
+
 /// What all kernels of a launch know besides its arguments. Chunks of all sequences are numbered;
 /// of each and each value head there are
 struct chunk_back_args {
@@ -37,8 +43,12 @@ struct chunk_back_args {
   uint4 *of_s = nullptr, *of_d = nullptr;
   /// What tokens write, d, and the gradient of what they miss, r: rows of 64 tokens.
   std::uint16_t *written = nullptr, *d_missing = nullptr;
-  /// Of A_log and dt_bias; null: no raw gates.
-  double* gate_sums = nullptr;  ///< [chunk][HV][2]
+  /// Of dt_bias and A_log; null: no raw gates.
+  double* gate_sums = nullptr;  ///< [chunk][HV][2], of decays of channels [chunk][HV][2][K]
+  /// Of decays of channels, with as many channels as the row has keys: rows, sums of log decays to
+  /// base 2 up to each token, and what a chunk leaves of the state in front of it.
+  chunk_channel_rows channels{};
+  float *sums = nullptr, *whole = nullptr;
 
   /// Number of a chunk's value head.
   TESSERA_HD std::int64_t place_of(const sequence& all, std::int64_t chunk,
@@ -48,6 +58,13 @@ struct chunk_back_args {
     return (first + chunk) * call.value_heads + head;
   }
   TESSERA_HD std::int64_t values() const { return std::int64_t{value_tiles} * 16; }
+  TESSERA_HD chunk_channel_rows rows_of(std::int64_t place, int keys) const {
+    const std::int64_t at = place * tokens_of_chunk * keys;
+    return {channels.queries + at, channels.reads + at, channels.writes + at};
+  }
+  TESSERA_HD float* sums_of(std::int64_t place, int keys) const {
+    return sums + place * tokens_of_chunk * keys;
+  }
   TESSERA_HD std::int64_t row_of_chunk(std::int64_t place) const {
     return place * tokens_of_chunk * values();
   }
@@ -60,6 +77,7 @@ struct chunk_back_scratch {
   /// Gradients of q and k by value head, or those of the call.
   delta_rule_output d_q{}, d_k{};
   std::int64_t places = 0;
+  std::int64_t gate_numbers = 0;  ///< of `gate_sums`
   std::size_t bytes = 0;
 
   /// `key_dim`: of the row.
@@ -80,7 +98,18 @@ struct chunk_back_scratch {
     parts.take(args.of_d, places * args.value_tiles * key_dim * 2);
     parts.take(args.written, places * tokens_of_chunk * args.values());
     parts.take(args.d_missing, places * tokens_of_chunk * args.values());
-    if (call.gate.raw) parts.take(args.gate_sums, places * 2);
+    if (call.decay_has_channels) {
+      const std::int64_t numbers = places * tokens_of_chunk * key_dim;
+      parts.take(args.channels.queries, numbers);
+      parts.take(args.channels.reads, numbers);
+      parts.take(args.channels.writes, numbers);
+      parts.take(args.sums, numbers);
+      parts.take(args.whole, places * key_dim);
+    }
+    if (call.gate.raw) {
+      gate_numbers = places * 2 * (call.decay_has_channels ? key_dim : 1);
+      parts.take(args.gate_sums, gate_numbers);
+    }
     if (call.value_heads != call.key_heads) {
       share(parts, d_q, entries);
       share(parts, d_k, entries);

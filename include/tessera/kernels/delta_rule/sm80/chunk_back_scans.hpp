@@ -7,7 +7,8 @@
 //   D <- exp(G_end) D + sum over t of exp(G_t) k'_t d'_t^T,  k' d'^T = scale q do^T - beta k d_r^T
 //
 // `for each chunk { keep the state; columns; times M; store them; state }`. A block has 64 columns,
-// a warp 16 of them in registers, and the next chunk is on its way meanwhile.
+// a warp 16 of them in registers, and the next chunk is on its way meanwhile. With decays of
+// channels, rows that read the state and rows that write to it are those of chunk_channels.hpp.
 #pragma once
 
 #include <cstdint>
@@ -34,23 +35,25 @@ __device__ __forceinline__ std::uint32_t transposed_tile(std::uint32_t word) {
 
 /// Shared memory of a block: what two chunks have, and on the way back what the scan is done with
 /// in the middle of a chunk.
-template <class Shape, bool Back>
+template <class Shape, bool Back, bool Channels>
 struct scan_memory {
   struct alignas(1024) one_chunk {
-    unsigned char k[Shape::key_rows::bytes];
+    unsigned char k[Shape::key_rows::bytes];         ///< of channels those that write
     unsigned char values[Shape::value_rows::bytes];  ///< v or do; what is stored, at last
     chunk_gates gates;
+    alignas(16) float whole[Channels ? Shape::keys : 4];  ///< what is left of channels
   };
   one_chunk chunks[2];
   alignas(1024) unsigned char inverse[Shape::weight_rows::bytes];
   unsigned char weights[Back ? Shape::weight_rows::bytes : 128];
   unsigned char q[Back ? Shape::key_rows::bytes : 128];
+  unsigned char reads[Channels ? Shape::key_rows::bytes : 128];
   ordered_rows rows_q, rows_k, rows_values, rows_d_v;
 };
 
-template <class Element, class Shape, bool Back>
+template <class Element, class Shape, bool Back, bool Channels>
 class delta_chunk_scan {
-  using memory = scan_memory<Shape, Back>;
+  using memory = scan_memory<Shape, Back, Channels>;
   using one_chunk = typename memory::one_chunk;
   using words = prim::cuda::half_words<Element>;
   using key_rows = typename Shape::key_rows;
@@ -94,9 +97,13 @@ class delta_chunk_scan {
       const std::int64_t next = i + 1 < chunks ? number(i + 1) : -1;
       keep(state, place);
       chunk_columns columns = {};
-      columns.template read<Element, Shape>(state, now.k);
-      columns.multiply_tokens(now.gates.scale_k);
-      state.multiply(now.gates.decays.whole);
+      columns.template read<Element, Shape>(state, Channels ? shared_.reads : now.k);
+      if constexpr (Channels) {
+        state.multiply_channels(now.whole);
+      } else {
+        columns.multiply_tokens(now.gates.scale_k);
+        state.multiply(now.gates.decays.whole);
+      }
       if constexpr (Back) {
         go_back(state, columns, now, chunk, next);
       } else {
@@ -115,8 +122,15 @@ class delta_chunk_scan {
     const std::int64_t token = chunk * Shape::tokens, place = args_.place_of(all_, chunk, head_);
     const int count = count_at(chunk), keys = static_cast<int>(call_.key_dim);
     const delta_rule_input& values = Back ? call_.d_out : call_.v;
-    copy_rows<Element, key_rows, Shape::threads>(prim::cuda::shared_address(to.k), call_.k.data,
-                                                 shared_.rows_k, token, count, keys);
+    if constexpr (Channels) {
+      const chunk_channel_rows rows = args_.rows_of(place, Shape::keys);
+      copy_channels(to.k, Back ? rows.reads : rows.writes);
+      copy_piece<Shape::keys * sizeof(float), Shape::threads>(to.whole,
+                                                              args_.whole + place * Shape::keys);
+    } else {
+      copy_rows<Element, key_rows, Shape::threads>(prim::cuda::shared_address(to.k), call_.k.data,
+                                                   shared_.rows_k, token, count, keys);
+    }
     copy_rows<Element, value_rows, Shape::threads>(
         prim::cuda::shared_address(to.values), static_cast<const Element*>(values.data) + column_,
         shared_.rows_values, token, count, static_cast<int>(call_.value_dim - column_));
@@ -124,14 +138,27 @@ class delta_chunk_scan {
     prim::cuda::commit_copies();
   }
 
+  /// Rows of 64 tokens and all channels, as chunk_channels.hpp leaves them.
+  static __device__ __forceinline__ void copy_channels(unsigned char* to,
+                                                       const std::uint16_t* rows) {
+    recurrence::sm80::copy_rows<Element, key_rows, Shape::threads>(
+        prim::cuda::shared_address(to), rows, {0, Shape::keys}, 0, Shape::tokens, Shape::keys);
+  }
   /// What all warps are done with before they have changed the state; -1: no chunk.
   __device__ __forceinline__ void copy_matrices(std::int64_t chunk) const {
     if (chunk < 0) return;
-    const std::int64_t matrix = args_.place_of(all_, chunk, head_) * Shape::weight_rows::bytes;
+    const std::int64_t place = args_.place_of(all_, chunk, head_);
+    const std::int64_t matrix = place * Shape::weight_rows::bytes;
     copy_piece<Shape::weight_rows::bytes, Shape::threads>(shared_.inverse, args_.inverses + matrix);
     if constexpr (Back) {
       copy_piece<Shape::weight_rows::bytes, Shape::threads>(shared_.weights,
                                                             args_.weights + matrix);
+    }
+    if constexpr (Channels) {
+      const chunk_channel_rows rows = args_.rows_of(place, Shape::keys);
+      copy_channels(shared_.reads, Back ? rows.writes : rows.reads);
+      if (Back) copy_channels(shared_.q, rows.queries);
+    } else if constexpr (Back) {
       recurrence::sm80::copy_rows<Element, key_rows, Shape::threads>(
           prim::cuda::shared_address(shared_.q), call_.q.data, shared_.rows_q,
           chunk * Shape::tokens, count_at(chunk), static_cast<int>(call_.key_dim));
@@ -158,7 +185,7 @@ class delta_chunk_scan {
 
   __device__ __forceinline__ void go_on(state_type& state, chunk_columns& columns, one_chunk& now,
                                         std::int64_t place, std::int64_t next) const {
-    columns.multiply_tokens(now.gates.decays.front);
+    if constexpr (!Channels) columns.multiply_tokens(now.gates.decays.front);
     columns.template subtract_from<Element, Shape>(now.values, warp_);
     columns.multiply_tokens(now.gates.beta);
     columns.template multiply<Element, Shape>(shared_.inverse);
@@ -166,8 +193,10 @@ class delta_chunk_scan {
     copy_matrices(next);
     stage(now, columns);
     store_rows(now, args_.written, place);
-    columns.multiply_tokens(now.gates.scale_k);
-    columns.multiply_tokens(now.gates.decays.rest);
+    if constexpr (!Channels) {
+      columns.multiply_tokens(now.gates.scale_k);
+      columns.multiply_tokens(now.gates.decays.rest);
+    }
     add(state, columns, now.k);
   }
 
@@ -175,7 +204,7 @@ class delta_chunk_scan {
                                           std::int64_t chunk, std::int64_t next) const {
     const std::uint32_t q = prim::cuda::shared_address(shared_.q) +
                             key_rows::lane_of_a(prim::cuda::thread_index() % 32);
-    columns.multiply_tokens(now.gates.decays.rest);
+    if constexpr (!Channels) columns.multiply_tokens(now.gates.decays.rest);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const prim::cuda::fragment_b2 d_out =
@@ -183,7 +212,7 @@ class delta_chunk_scan {
       columns.template add_transposed<Element, Shape>(shared_.weights, step,
                                                       recurrence::sm80::transposed(d_out));
       const prim::cuda::fragment_a added[1] = {
-          recurrence::sm80::transposed(scaled(d_out, now.gates, step))};
+          recurrence::sm80::transposed(Channels ? d_out : scaled(d_out, now.gates, step))};
       state.template add_tokens<Element, key_rows>(added, q, step);
     }
     chunk_columns d_missing = {};
@@ -200,8 +229,10 @@ class delta_chunk_scan {
     d_missing.multiply_tokens(now.gates.beta);
     stage(now, d_missing);
     store_d_v(now, chunk);
-    d_missing.multiply_tokens(now.gates.scale_k);
-    d_missing.multiply_tokens(now.gates.decays.front);
+    if constexpr (!Channels) {
+      d_missing.multiply_tokens(now.gates.scale_k);
+      d_missing.multiply_tokens(now.gates.decays.front);
+    }
     d_missing.negate();
     add(state, d_missing, now.k);
   }
@@ -300,11 +331,11 @@ class delta_chunk_scan {
   int warp_, lane_;
 };
 
-template <class Element, class Shape, bool Back>
+template <class Element, class Shape, bool Back, bool Channels>
 __global__ void __launch_bounds__(Shape::threads, 2)
     scan_chunks(__grid_constant__ const chunk_back_args args, int tiles) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<scan_memory<Shape, Back>*>(memory);
+  auto& shared = *reinterpret_cast<scan_memory<Shape, Back, Channels>*>(memory);
   const delta_rule_kernel_args& call = args.call;
   const recurrence::tile_item item(blockIdx.x, tiles, call.value_heads);
   const std::int64_t column = item.tile * Shape::columns, head = item.head;
@@ -320,7 +351,8 @@ __global__ void __launch_bounds__(Shape::threads, 2)
   recurrence::sm80::warp_state<Shape::keys, 1> state;
   columns.load(state, Back ? call.d_last : initial_states<device_code>(call, all));
   if (all.length > 0) {
-    delta_chunk_scan<Element, Shape, Back>(args, shared, all, head, column).go_through(state);
+    delta_chunk_scan<Element, Shape, Back, Channels>(args, shared, all, head, column)
+        .go_through(state);
   }
   if (!Back) return;
   // What lies where a sequence starts from 0 counts for nothing.

@@ -29,6 +29,7 @@
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_gate_gradients.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_gradient_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_kept_states.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_pairs.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
@@ -161,19 +162,14 @@ class delta_chunk_gradients {
     for (int i = static_cast<int>(threadIdx.x); i < Shape::keys; i += Shape::threads) {
       const int row = i / (Shape::keys / 64), column = i % (Shape::keys / 64) * 64;
       if (row >= count_ || column >= call_.value_dim) continue;
-      prefetch(static_cast<const Element*>(call_.v.data) + shared_.rows_v.at(first_ + row) +
-               column);
+      prefetch_line(static_cast<const Element*>(call_.v.data) + shared_.rows_v.at(first_ + row) +
+                    column);
     }
-    for (int i = lane_ * 8; i < args_.value_tiles * 32; i += 256) {
-      prefetch(kept(args_.of_s) - lane_ + i);
-      prefetch(kept(args_.of_d) - lane_ + i);
-    }
+    kept(args_.of_s).prefetch();
+    kept(args_.of_d).prefetch();
   }
-  static __device__ __forceinline__ void prefetch(const void* line) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-  }
-  __device__ __forceinline__ const uint4* kept(const uint4* states) const {
-    return states + (place_ * depths + warp_) * args_.value_tiles * 32 + lane_;
+  __device__ __forceinline__ kept_channels kept(const uint4* states) const {
+    return {args_, states, place_, depths, warp_};
   }
 
   /// Two channels of a row, of the warp's 16: those of tile 0 or 1.
@@ -204,60 +200,24 @@ class delta_chunk_gradients {
       if (lane % 4 == 0) shared_.dots[number][warp_][row] = sum;
     }
   }
-  /// The warp's channels of a state, by some tiles of 16 values.
-  template <int Tiles>
-  struct kept_operands {
-    uint4 at[Tiles];
-  };
-  template <int Tiles>
-  __device__ __forceinline__ kept_operands<Tiles> load(const uint4* states, int begin) const {
-    const uint4* const of_state = kept(states);
-    kept_operands<Tiles> operands;
-#pragma unroll
-    for (int i = 0; i < Tiles; ++i) {
-      operands.at[i] = begin + i < args_.value_tiles ? of_state[(begin + i) * 32] : uint4{};
-    }
-    return operands;
-  }
-  /// += rows states^T, of tiles from `begin` on, by rows of values.
-  template <int Tiles>
-  __device__ __forceinline__ void read(answers_type& answers, const kept_operands<Tiles>& operands,
-                                       int begin, const unsigned char* values) const {
-    const std::uint32_t first =
-        prim::cuda::shared_address(values) + key_rows::lane_of_a(prim::cuda::thread_index() % 32);
-#pragma unroll
-    for (int i = 0; i < Tiles; ++i) {
-      const uint4& of = operands.at[i];
-      const prim::cuda::fragment_b2 channels{{of.x, of.y, of.z, of.w}};
-      prim::cuda::fragment_a rows[4];
-#pragma unroll
-      for (int block = 0; block < 4; ++block) {
-        prim::cuda::load_matrices(rows[block].reg, key_rows::step(first, block, begin + i));
-      }
-#pragma unroll
-      for (int block = 0; block < 4; ++block) {
-        words::template multiply_add<0>(answers.at[block][0], rows[block], channels);
-        words::template multiply_add<1>(answers.at[block][1], rows[block], channels);
-      }
-    }
-  }
   __device__ __forceinline__ void read_front(answers_type& answers,
                                              const unsigned char* values) const {
-    read(answers, load<depths>(args_.of_s, 0), 0, values);
+    multiply_kept(answers, kept(args_.of_s).template load<depths>(0), 0, values);
   }
   /// += D d; <S, D> to shared memory.
   __device__ __forceinline__ void read_behind(answers_type& answers) {
     float sum = 0.0f;
 #pragma unroll
     for (int begin = 0; begin < depths; begin += together) {
-      const auto of_d = load<together>(args_.of_d, begin), of_s = load<together>(args_.of_s, begin);
+      const auto of_d = kept(args_.of_d).template load<together>(begin);
+      const auto of_s = kept(args_.of_s).template load<together>(begin);
 #pragma unroll
       for (int i = 0; i < together; ++i) {
         const uint4 &s = of_s.at[i], &d = of_d.at[i];
         sum += product_of<Element>(s.x, d.x) + product_of<Element>(s.y, d.y) +
                product_of<Element>(s.z, d.z) + product_of<Element>(s.w, d.w);
       }
-      read(answers, of_d, begin, shared_.written);
+      multiply_kept(answers, of_d, begin, shared_.written);
     }
     sum = prim::cuda::sum_of_warp(sum);
     if (lane_ == 0) shared_.state_dots[warp_] = sum;

@@ -6,6 +6,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_gradient_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_kept_states.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -86,16 +87,6 @@ __device__ __forceinline__ void make_pairs(gradient_memory<Shape>& shared, int p
   }
 }
 
-/// Of two pairs of elements.
-template <class Element>
-__device__ __forceinline__ float product_of(std::uint32_t x, std::uint32_t y) {
-  using words = prim::cuda::half_words<Element>;
-  return fmaf(words::unpack(static_cast<std::uint16_t>(x)),
-              words::unpack(static_cast<std::uint16_t>(y)),
-              words::unpack(static_cast<std::uint16_t>(x >> 16)) *
-                  words::unpack(static_cast<std::uint16_t>(y >> 16)));
-}
-
 /// The first of eight elements, the others being 0.
 template <class Element>
 __device__ __forceinline__ uint4 first_elements(const Element* from, int count) {
@@ -108,19 +99,18 @@ __device__ __forceinline__ uint4 first_elements(const Element* from, int count) 
 }
 
 /// dr . v: a warp has some rows, eight lanes a row at a time; all loads are under way at once.
-template <class Element, class Shape>
-__device__ __forceinline__ void multiply_values(gradient_memory<Shape>& shared,
-                                                const delta_rule_kernel_args& call,
+template <class Element, class Shape, int Warps = Shape::warps, class Memory>
+__device__ __forceinline__ void multiply_values(Memory& shared, const delta_rule_kernel_args& call,
                                                 std::int64_t first, int count) {
   using key_rows = typename Shape::key_rows;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  constexpr int turns = Shape::tokens / (Shape::warps * 4), parts = Shape::keys / 64;
+  constexpr int turns = Shape::tokens / (Warps * 4), parts = Shape::keys / 64;
   const auto* const values = static_cast<const Element*>(call.v.data);
   const int width = static_cast<int>(call.value_dim);
   uint4 of_row[turns][parts];
 #pragma unroll
   for (int i = 0; i < turns * parts; ++i) {
-    const int row = (i / parts * Shape::warps + warp) * 4 + lane / 8;
+    const int row = (i / parts * Warps + warp) * 4 + lane / 8;
     const int column = (i % parts * 8 + lane % 8) * 8;
     uint4& x = of_row[i / parts][i % parts];
     x = uint4{};
@@ -134,7 +124,7 @@ __device__ __forceinline__ void multiply_values(gradient_memory<Shape>& shared,
   }
 #pragma unroll
   for (int turn = 0; turn < turns; ++turn) {
-    const int row = (turn * Shape::warps + warp) * 4 + lane / 8;
+    const int row = (turn * Warps + warp) * 4 + lane / 8;
     float sum = 0.0f;
 #pragma unroll
     for (int part = 0; part < parts; ++part) {

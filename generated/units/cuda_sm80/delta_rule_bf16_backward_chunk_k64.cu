@@ -3,14 +3,10 @@
 
 namespace tessera {
 namespace rows {
-struct delta_rule_cuda_sm80_bf16_backward_c64_k128 {
-  static constexpr delta_rule_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::backward, 64, 0, 128};
-};
 struct delta_rule_cuda_sm80_bf16_backward_c64_k64 {
   static constexpr delta_rule_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::backward, 64, 0, 64};
 };
 }  // namespace rows
 
-template struct kernels::cuda_entry_points<kernels::delta_rule::sm80::launcher<rows::delta_rule_cuda_sm80_bf16_backward_c64_k128>>;
 template struct kernels::cuda_entry_points<kernels::delta_rule::sm80::launcher<rows::delta_rule_cuda_sm80_bf16_backward_c64_k64>>;
 }  // namespace tessera
