@@ -81,7 +81,8 @@ class score_mod {
   /// All but the cap of products.
   __device__ __forceinline__ void change_and_hide(int tile, bool inside) const {
     const int key0 = tile * Traits::block_kv;
-    const bool looks = hides_some(planned_, warpgroup_, tile);
+    const bool looks =
+        Traits::walks_tiles ? lane_.walk.hides_some(tile) : hides_some(planned_, warpgroup_, tile);
     if constexpr (!row_form::calls_functors) {
       if (!row_form::reads || (args_.wide && can_read(key0))) {
         const auto row_at = [&](int half) { return position_of_half(half); };
