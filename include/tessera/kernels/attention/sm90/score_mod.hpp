@@ -137,7 +137,7 @@ class score_mod {
 #pragma unroll
       for (int e = 0; e < count; ++e) x[e] = lane_.scores[e / 2 * 4 + half * 2 + e % 2];
       const position at = position_of_half(half);
-      if (inside) {
+      if (inside && !Traits::walks_tiles) {
         row_form::apply_inside(args_, hooks_, x, at, key_of, looks);
       } else {
         const row_keys keys = planned_.keys[row_of_half(half)];
