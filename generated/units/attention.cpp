@@ -281,7 +281,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "042b12e8e0a6273e";
-  if (kind == device_kind::cuda) return "be5b6081ff7d6141";
+  if (kind == device_kind::cuda) return "899ca47255b305f7";
   return {};
 }
 

@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "ba7c857a42f1e415";
-  if (kind == device_kind::cuda) return "ccb82a89b7380b79";
+  if (kind == device_kind::cuda) return "f7e02f9831bffbdf";
   return {};
 }
 

@@ -97,7 +97,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b24a680ad4f5c235";
-  if (kind == device_kind::cuda) return "1f5b5e59f864c667";
+  if (kind == device_kind::cuda) return "0c6f6c1ca34f122d";
   return {};
 }
 
