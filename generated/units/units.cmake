@@ -385,6 +385,7 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/latent_attention_bf16.cu
   units/cuda_sm90/latent_attention_expanded_bf16.cu
   units/cuda_sm90/latent_attention_f16.cu
+  units/cuda_sm90/latent_attention_selected_bf16.cu
   units/cuda_sm90/quantized_product_bf16.cu
   units/cuda_sm90/quantized_product_f16.cu
   units/cuda_sm90/sparse_attention_blocksparse_forward_bf16.cu

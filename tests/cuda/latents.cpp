@@ -34,7 +34,7 @@ constexpr axis_extent extents[] = {
     {"multi_latent_ragged_page_attention", "M", 40},
     {"flash_mla", "S", 150},
     {"flash_mla_backward", "S", 150},
-    {"deepseek_attn", "S", 150},
+    {"deepseek_attn", "S", 300},
     {"deepseek_attn_backward", "S", 150},
 };
 

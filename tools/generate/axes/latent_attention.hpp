@@ -74,8 +74,8 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
           .types = {dtype::bf16},
       },
       {
-          .about = "sm80: the same of which each token sees selected keys",
-          .targets = {cuda_sm80},
+          .about = "the same of which each token sees selected keys",
+          .targets = {cuda_sm80, cuda_sm90},
           .forms = {selected},
           .passes = {forward},
           .types = {dtype::bf16},

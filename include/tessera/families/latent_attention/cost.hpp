@@ -74,7 +74,8 @@ inline work_estimate estimate_on_gpu(const latent_attention_config& config,
   } else {
     // Keys are as wide as the row reads them, and there is one block on a multiprocessor.
     work.flops = 2 * pairs * (widest_key + value) + 2 * facts.expansions + 2 * facts.scores;
-    work.product_share = config.form == latent_form::selected ? 0.35 : 0.7;
+    const bool wide = config.target == backend::cuda_sm90;
+    work.product_share = config.form != latent_form::selected ? 0.7 : wide ? 0.4 : 0.35;
   }
   work.bytes = size * (latents * width + heads * (width + value)) + 8 * heads * value;
   if (config.form == latent_form::absorbed) {

@@ -24,8 +24,10 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
     case latent_attention_rule::none:
       return "the row is legal";
     case latent_attention_rule::sm90_rows_are_of_wgmma:
-      return "cuda_sm90 rows are forward, of expanded latents of bf16 or absorbed ones of f16 or "
-             "bf16; all else is cuda_sm80, whose code runs on every later GPU";
+      return "cuda_sm90 rows are forward, of expanded latents of bf16, with selected keys or "
+             "without, "
+             "or absorbed ones of f16 or bf16; all else is cuda_sm80, whose code runs on every "
+             "later GPU";
     case latent_attention_rule::type_is_of_matrix_units:
       return "rows of a type are CUDA rows, forward, of absorbed latents of f16 or bf16 or "
              "expanded ones of bf16, which f16 may not hold, or rows of cpu_avx512_bf16, forward, "
@@ -44,8 +46,7 @@ constexpr latent_attention_rule broken_rule(latent_attention_config config) noex
   const bool dense = config.form != latent_form::absorbed && forward && config.type == dtype::bf16;
   const bool over_pages = config.form == latent_form::absorbed && forward &&
                           (config.type == dtype::f16 || config.type == dtype::bf16);
-  if (config.target == backend::cuda_sm90 &&
-      !(over_pages || (dense && config.form == latent_form::expanded))) {
+  if (config.target == backend::cuda_sm90 && !(over_pages || dense)) {
     return latent_attention_rule::sm90_rows_are_of_wgmma;
   }
   if (!forward && config.form == latent_form::absorbed) {

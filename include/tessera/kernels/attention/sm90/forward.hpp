@@ -82,6 +82,10 @@ class consumer {
       prim::cuda::begin_products();
       multiply_keys();
       int tile = last - 1;
+      if constexpr (Traits::walks_tiles) {
+        lane_.walk = {};
+        tile = lane_.walk.before(planned, warpgroup_, last, first);
+      }
       read_rows(args_, hooks_, planned, warpgroup_, lane_);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
@@ -107,7 +111,10 @@ class consumer {
                                      planned.work.k_len - tile * Traits::block_kv, warpgroup_);
       }
       for (--tile; tile >= first; --tile) {
-        if constexpr (Traits::classifies) {
+        if constexpr (Traits::walks_tiles) {
+          tile = lane_.walk.before(planned, warpgroup_, tile + 1, first);
+          if (tile < first) break;
+        } else if constexpr (Traits::classifies) {
           tile = shown_before(planned, tile + 1, first);
           if (tile < first) break;
         }
@@ -375,7 +382,7 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     prim::cuda::give_registers<traits::producer_registers>();
     const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
     if (warp == 0) producer<traits>(args, maps, shared).run();
-    if (warp == 1) plan_tiles<Kernel, traits>(args, shared);
+    if (warp == 1) plan_tiles<Kernel, traits>(args, hooks, shared);
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
     consumer<traits>(args, maps, hooks, shared, warpgroup - 1).run();

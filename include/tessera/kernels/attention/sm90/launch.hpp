@@ -119,6 +119,10 @@ cudaError_t launch_classify(launch_args& launched, const Hooks& hooks,
   using traits = kernel_traits<Kernel, Hooks>;
   if constexpr (traits::classifies) {
     if (classes.words() == 0) return cudaSuccess;
+    if constexpr (traits::walks_tiles) {
+      launched.planner_asks = hooks.mask.is_quick() && classes.words_of_row <= near_words;
+      if (launched.planner_asks) return cudaSuccess;
+    }
     launched.classes = reinterpret_cast<class_words*>(workspace + schedule_sm90::counter_bytes);
     launched.words_of_row = classes.words_of_row;
     launched.class_blocks = classes.blocks;

@@ -53,7 +53,9 @@ inline constexpr int tiles_ahead = Traits::classifies ? 4 : 1;
 
 /// The planner: one warp of a block that takes work tiles as late as possible and plans them.
 template <class Kernel, class Traits>
-__device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<Traits>& shared) {
+__device__ __forceinline__ void plan_tiles(const launch_args& args,
+                                           const typename Traits::hooks& hooks,
+                                           shared_plan<Traits>& shared) {
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
   prim::cuda::ring_place<2> place;
   int index = static_cast<int>(blockIdx.x);
@@ -62,7 +64,7 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args, shared_plan<
                         : args.tiles;
   for (;; place.advance()) {
     place.wait_empty(barriers);
-    plan_tile<Traits>(args, index, shared.tile[place.stage()],
+    plan_tile<Traits>(args, hooks, index, shared.tile[place.stage()],
                       place.full(prim::cuda::shared_address(&shared.of_work)));
     if (threadIdx.x % prim::cuda::warp_size == 0) {
       shared.tile[place.stage()].follows = index != static_cast<int>(blockIdx.x);
@@ -98,7 +100,7 @@ class producer {
       const tile_range& tiles = shared_.tile[tile_place_.stage()].tiles[Traits::consumers];
       if (work.sequence < 0) return;
       bring_queries(work);
-      const int late = min(tiles.last, tiles.first + tiles_ahead<Traits>);
+      const int late = late_tile(tiles);
       // Values trail keys by a tile: products with the next keys run before those with values.
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
       for (int tile = tiles.last; tile >= tiles.first; --tile) {
@@ -124,6 +126,11 @@ class producer {
   }
 
  private:
+  /// Once this tile of keys is brought the next work tile is wanted.
+  __device__ __forceinline__ int late_tile(const tile_range& tiles) const {
+    if constexpr (Traits::walks_tiles) return shared_.tile[tile_place_.stage()].late;
+    return min(tiles.last, tiles.first + tiles_ahead<Traits>);
+  }
   /// Where the loop over tiles goes on that has come to `tile`: there, if the tile before it is
   /// shown, else behind the next that is, or where the next work tile is wanted.
   __device__ __forceinline__ int next_step(int tile, int late) const {

@@ -81,7 +81,8 @@ class score_mod {
   /// All but the cap of products.
   __device__ __forceinline__ void change_and_hide(int tile, bool inside) const {
     const int key0 = tile * Traits::block_kv;
-    const bool looks = hides_some(planned_, warpgroup_, tile);
+    const bool looks =
+        Traits::walks_tiles ? lane_.walk.hides_some(tile) : hides_some(planned_, warpgroup_, tile);
     if constexpr (!row_form::calls_functors) {
       if (!row_form::reads || (args_.wide && can_read(key0))) {
         const auto row_at = [&](int half) { return position_of_half(half); };
@@ -136,7 +137,7 @@ class score_mod {
 #pragma unroll
       for (int e = 0; e < count; ++e) x[e] = lane_.scores[e / 2 * 4 + half * 2 + e % 2];
       const position at = position_of_half(half);
-      if (inside) {
+      if (inside && !Traits::walks_tiles) {
         row_form::apply_inside(args_, hooks_, x, at, key_of, looks);
       } else {
         const row_keys keys = planned_.keys[row_of_half(half)];

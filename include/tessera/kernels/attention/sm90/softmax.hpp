@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/tanh.hpp>
@@ -31,6 +32,7 @@ struct lane_tile {
   float scale;         ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];       ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];    ///< calls_functors
+  tile_walk walk;      ///< walks_tiles
   /// adds_distances, in powers of 2: what a key of distance adds, and the position that it counts
   /// from, less the lane's first column; what scores of the tile at hand lack of their logits.
   float factor[2];

@@ -34,6 +34,52 @@ __device__ __forceinline__ int shown_before(const planned_tile<Traits>& planned,
   return first - 1;
 }
 
+/// The way of a warpgroup from one shown tile of keys to the one before: a word of 32 tiles is read
+/// once and stays in registers.
+struct tile_walk {
+  std::uint32_t some = 0, whole = 0;  ///< of the block; of the warpgroup
+  int word = -1;
+
+  /// As `shown_before`, and from then on `hides_some` is about that tile.
+  template <class Traits>
+  __device__ __forceinline__ int before(const planned_tile<Traits>& planned, int warpgroup,
+                                        int tile, int first) {
+    int last = tile - 1;
+    if (planned.classes == nullptr) return last;
+    while (last >= first) {
+      if (last / 32 != word) {
+        word = last / 32;
+        some = planned.classes[word].some_of_block;
+        whole = planned.classes[word].whole[warpgroup];
+      }
+      const std::uint32_t left = some << (31 - last % 32);
+      if (left != 0) return last - __clz(static_cast<int>(left));
+      last = word * 32 - 1;
+    }
+    return last;
+  }
+  __device__ __forceinline__ bool hides_some(int tile) const {
+    return (whole >> tile % 32 & 1u) == 0;
+  }
+};
+
+/// The tile of keys before which `count` shown ones lie; the end of the range, if there are fewer.
+template <class Traits>
+__device__ __forceinline__ int tile_behind(const planned_tile<Traits>& planned, int count) {
+  const tile_range& range = planned.tiles[Traits::consumers];
+  if (planned.classes == nullptr) return min(range.last, range.first + count);
+  int tile = range.first;
+  while (tile < range.last) {
+    const std::uint32_t left = planned.classes[tile / 32].some_of_block >> tile % 32;
+    const int next = left == 0 ? (tile / 32 + 1) * 32 : tile + __ffs(static_cast<int>(left)) - 1;
+    if (next >= range.last) break;
+    tile = next;
+    if (left != 0 && count-- == 0) return tile;
+    if (left != 0) ++tile;
+  }
+  return range.last;
+}
+
 /// True if some row of the warpgroup may not see all of a tile of keys.
 template <class Traits>
 __device__ __forceinline__ bool hides_some(const planned_tile<Traits>& planned, int warpgroup,

@@ -53,6 +53,11 @@ struct row_keys {
   int begin = 0, end = 0;
 };
 
+/// Mask functors whose kernels go from one shown tile to the next, and that the planner may ask
+/// about the tiles of its work tile (tile_classes.hpp).
+template <class Mask>
+inline constexpr bool walks_shown_tiles = false;
+
 /// Compile-time numbers of one kernel, with the user's functors.
 template <class Kernel, class Hooks = flash_hooks<>>
 struct kernel_traits {
@@ -94,6 +99,7 @@ struct kernel_traits {
   static constexpr bool classifies = has(attention_feature::mask) ||
                                      has(attention_feature::segments) ||
                                      prim::classifies_tiles<decltype(Hooks::mask)>;
+  static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)>;
   /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
   /// done to scores: added to products (functor_rows.hpp).
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
@@ -123,10 +129,11 @@ struct kernel_traits {
 
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
   /// about 28 are taken by all but sums, scores and weights.
-  static constexpr int producer_registers = consumers == 3 ? 32 : 40;
-  static constexpr int consumer_registers = consumers == 3 ? 160 : 232;
+  /// A planner that asks about tiles takes more than one that does not.
+  static constexpr int producer_registers = consumers == 3 ? 32 : walks_tiles ? 88 : 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : walks_tiles ? 208 : 232;
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
-  static_assert(consumer_registers - 28 == sm90_registers_for_tiles(consumers));
+  static_assert(walks_tiles || consumer_registers - 28 == sm90_registers_for_tiles(consumers));
 
   /// Elements of a line of a panel.
   static constexpr int line_elements =
@@ -150,7 +157,7 @@ struct kernel_traits {
   /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
   /// have no registers left for it.
   static constexpr bool stores_boxes =
-      !codes_of_heads && !classifies && v_panels <= qk_panels && q_stages == 2;
+      !codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2;
 };
 
 /// Rows of a warp of a consumer.
@@ -164,6 +171,14 @@ struct alignas(16) class_words {
   std::uint32_t unused;
 };
 
+/// Words that a planner leaves in shared memory, of calls with so many tiles of keys.
+inline constexpr int near_words = 8;
+struct walked_tiles {
+  class_words words[near_words];
+  int late;  ///< the next work tile is wanted once tiles of keys from here on are brought
+};
+struct no_walk {};
+
 /// The same for score modification, which is not to cap again what has been capped.
 template <class Traits>
 struct modified_traits : Traits {
@@ -175,7 +190,7 @@ struct modified_traits : Traits {
 
 /// A work tile with what follows from it for consumers.
 template <class Traits>
-struct planned_tile {
+struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk> {
   work_tile work;
   bool follows = false;  ///< the block has had another work tile
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
@@ -282,10 +297,14 @@ struct launch_args {
   int value_tiles = 0;          ///< of a head
   int counter_place = -1;
   unsigned* counter_word = nullptr;
+<<<<<<< HEAD
   sm80::work_list list{};        ///< lists: its items are the work tiles, and
   float* partial_out = nullptr;  ///< where they leave rows that are not finished, as sm80 rows do
   float* partial_stats = nullptr;
   int partial_stride = 0;
+=======
+  bool planner_asks = false;  ///< walks_tiles: words are made by planners
+>>>>>>> sparse
 };
 
 /// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,

@@ -158,6 +158,7 @@ __device__ __forceinline__ void leave_part(const launch_args& args, planned_tile
   }
 }
 
+<<<<<<< HEAD
 /// Whether the work of the launch is a list (sm80/work_list.hpp).
 template <class Traits>
 __device__ __forceinline__ bool is_listed(const launch_args& args) {
@@ -200,13 +201,73 @@ __device__ __forceinline__ void leave_item(const launch_args& args, const sm80::
       item.place < 0
           ? -1
           : sm80::first_partial_of(args, item, planned.work.kv_head, Traits::block_q) + item.split;
+=======
+/// What rows [first_row, first_row + rows) of a work tile see of a tile of keys, by a mask functor.
+template <class Traits>
+__device__ __forceinline__ prim::tile_visibility seen_of_tile(const launch_args& args,
+                                                              const typename Traits::hooks& hooks,
+                                                              const work_tile& work, int first_row,
+                                                              int rows, int tile) {
+  const query_span queries = queries_of(args, work, first_row, rows);
+  const int key0 = tile * Traits::block_kv;
+  return hooks.mask.classify(prim::score_tile{
+      work.sequence, work.first_head, work.first_head + static_cast<int>(args.heads_of_tile.value),
+      queries.first, queries.last + 1, key0, min(work.k_len, key0 + Traits::block_kv)});
+}
+
+/// Words of the work tile in shared memory: a lane asks about a tile of keys, for all rows and, if
+/// these do not see it alike, for those of each warpgroup. By a whole warp.
+template <class Traits>
+__device__ __forceinline__ void ask_about_tiles(const launch_args& args,
+                                                const typename Traits::hooks& hooks,
+                                                planned_tile<Traits>& planned) {
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const tile_range block = planned.tiles[Traits::consumers];
+#pragma unroll 1
+  for (int word = block.first / 32; word * 32 < block.last; ++word) {
+    const int tile = word * 32 + lane;
+    prim::tile_visibility seen = prim::tile_visibility::skip;
+    if (tile >= block.first && tile < block.last) {
+      seen = seen_of_tile<Traits>(args, hooks, planned.work, 0, Traits::block_q, tile);
+    }
+    const bool differs = seen == prim::tile_visibility::partial;
+#pragma unroll 1
+    for (int n = 0; n < Traits::consumers; ++n) {
+      prim::tile_visibility own = seen;
+      const int first_row = n * rows_of_warpgroup;
+      if (differs && first_row < planned.work.used) {
+        own = seen_of_tile<Traits>(args, hooks, planned.work, first_row, rows_of_warpgroup, tile);
+      }
+      const unsigned some =
+          __ballot_sync(prim::cuda::all_lanes, own != prim::tile_visibility::skip);
+      const unsigned whole =
+          __ballot_sync(prim::cuda::all_lanes, own == prim::tile_visibility::full);
+      if (lane == 0) {
+        class_words& words = planned.words[word];
+        words.some[n] = some;
+        words.whole[n] = whole;
+        words.some_of_block = n == 0 ? some : words.some_of_block | some;
+      }
+    }
+  }
+  __syncwarp();
+}
+
+/// Shown tiles of keys that are still to be brought when the next work tile is wanted: planning one
+/// takes the longer, the more tiles there are to ask about.
+template <class Traits>
+__device__ __forceinline__ int shown_ahead(const planned_tile<Traits>& planned) {
+  const tile_range& block = planned.tiles[Traits::consumers];
+  return 6 + (block.last - block.first) / 16;
+>>>>>>> sparse
 }
 
 /// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
 /// few registers, so that the tile is written first, and read again for what follows from it.
 /// `known` is the barrier of those for whom all but the keys of rows is enough.
 template <class Traits>
-__device__ __forceinline__ void plan_tile(const launch_args& args, int index,
+__device__ __forceinline__ void plan_tile(const launch_args& args,
+                                          const typename Traits::hooks& hooks, int index,
                                           planned_tile<Traits>& planned, std::uint32_t known) {
   constexpr int block_kv = Traits::block_kv;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
@@ -258,6 +319,9 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
     if (lane == 0) {
       planned.query_offset = static_cast<int>(visible.mask.offset);
       planned.classes = classes_of(args, work);
+      if constexpr (Traits::walks_tiles) {
+        if (args.planner_asks) planned.classes = planned.words;
+      }
     }
     __syncwarp();
   }
@@ -283,14 +347,23 @@ __device__ __forceinline__ void plan_tile(const launch_args& args, int index,
   if constexpr (Traits::shares_keys) {
     if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
   }
+<<<<<<< HEAD
   if constexpr (Traits::lists) {
     if (lane == 0 && listed) leave_item(args, *item, planned);
     __syncwarp();
+=======
+  if constexpr (Traits::walks_tiles) {
+    __syncwarp();
+    if (args.planner_asks) ask_about_tiles(args, hooks, planned);
+>>>>>>> sparse
   }
   if constexpr (Traits::classifies) {
     __syncwarp();
     leave_hidden_tiles(planned);
     __syncwarp();
+  }
+  if constexpr (Traits::walks_tiles) {
+    if (lane == 0) planned.late = tile_behind(planned, shown_ahead(planned));
   }
   // Copies begin before the rest is known, which consumers alone need.
   if (lane == 0) prim::cuda::arrive(known);

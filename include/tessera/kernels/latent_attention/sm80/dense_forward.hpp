@@ -37,6 +37,9 @@ struct dense_operands {
 
 inline constexpr int join_threads = 256;
 
+/// Elements that are copied together where rows are aligned.
+inline constexpr int joined_together = 8;
+
 /// Rows that are joined from columns of one tensor and another, and zeros.
 struct joined_rows {
   latent_rows first{}, second{};
@@ -45,30 +48,43 @@ struct joined_rows {
   std::int64_t second_columns = 0;
   std::int64_t entries = 0, length = 0, heads = 0;
   std::uint16_t* to = nullptr;
+
+  /// Whether eight elements side by side are of one tensor and start at a multiple of 16 bytes.
+  bool are_aligned() const {
+    const auto starts_aligned = [](const latent_rows& of) {
+      return reinterpret_cast<std::uintptr_t>(of.data) % 16 == 0 &&
+             (of.entry | of.token | of.head) % joined_together == 0;
+    };
+    return (first_columns == 0 || starts_aligned(first)) && starts_aligned(second) &&
+           (first_columns | second_begin | second_columns) % joined_together == 0;
+  }
 };
 
-/// A warp for each row.
-template <int Width>
+/// A thread for each `Together` elements that are written.
+template <int Width, int Together>
 __global__ void __launch_bounds__(join_threads)
     join_rows(const __grid_constant__ joined_rows args) {
-  constexpr int warps = join_threads / prim::cuda::warp_size;
-  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-  const std::int64_t all = args.entries * args.length * args.heads;
-  for (std::int64_t row = std::int64_t{blockIdx.x} * warps + threadIdx.x / prim::cuda::warp_size;
-       row < all; row += std::int64_t{gridDim.x} * warps) {
-    const std::int64_t head = row % args.heads, token = row / args.heads % args.length;
-    const std::int64_t entry = row / args.heads / args.length;
-    const auto* const first =
-        static_cast<const std::uint16_t*>(args.first.data) + args.first.at(entry, token, head);
-    const auto* const second =
-        static_cast<const std::uint16_t*>(args.second.data) + args.second.at(entry, token, head);
-    std::uint16_t* const to = args.to + row * Width;
-    for (std::int64_t c = lane; c < args.first_columns; c += prim::cuda::warp_size) {
-      to[c] = first[c];
-    }
-    for (std::int64_t c = args.second_begin + lane; c < Width; c += prim::cuda::warp_size) {
-      const std::int64_t from = c - args.second_begin;
-      to[c] = from < args.second_columns ? second[from] : std::uint16_t{0};
+  struct alignas(2 * Together) elements {
+    std::uint16_t at[Together];
+  };
+  const auto pieces =
+      static_cast<unsigned>(args.first_columns + Width - args.second_begin) / Together;
+  const auto heads = static_cast<unsigned>(args.heads);
+  for (std::int64_t line = blockIdx.x; line < args.entries * args.length; line += gridDim.x) {
+    const std::int64_t entry = line / args.length, token = line - entry * args.length;
+    for (unsigned item = threadIdx.x; item < heads * pieces; item += join_threads) {
+      const unsigned head = item / pieces;
+      const std::int64_t column = args.second_begin - args.first_columns +
+                                  static_cast<std::int64_t>(item - head * pieces) * Together;
+      const std::int64_t behind = column - args.second_begin;
+      const latent_rows& from = behind < 0 ? args.first : args.second;
+      elements copied{};
+      if (behind < args.second_columns) {
+        copied = *reinterpret_cast<const elements*>(static_cast<const std::uint16_t*>(from.data) +
+                                                    from.at(entry, token, head) +
+                                                    (behind < 0 ? column : behind));
+      }
+      *reinterpret_cast<elements*>(args.to + (line * args.heads + head) * Width + column) = copied;
     }
   }
 }
@@ -92,7 +108,8 @@ class dense_forward {
   std::size_t bytes() const { return parts_.bytes(); }
 
   static auto entries() {
-    std::vector<prim::cuda::kernel_entry> all{cuda::entry_of(&join_rows<width>)};
+    std::vector<prim::cuda::kernel_entry> all{cuda::entry_of(&join_rows<width, joined_together>),
+                                              cuda::entry_of(&join_rows<width, 1>)};
     for (const auto& entry : Dense::entries()) all.push_back(entry);
     return all;
   }
@@ -149,11 +166,10 @@ class dense_forward {
   status join(joined_rows rows, cudaStream_t stream) const {
     rows.entries = args_.entries;
     rows.length = args_.length;
-    constexpr std::int64_t warps = join_threads / prim::cuda::warp_size;
-    const std::int64_t all = rows.entries * rows.length * rows.heads;
-    return cuda::launched(prim::cuda::launch_kernel(&join_rows<width>,
-                                                    cuda::grid_of((all + warps - 1) / warps),
-                                                    join_threads, 0, stream, false, rows));
+    void (*const kernel)(joined_rows) =
+        rows.are_aligned() ? &join_rows<width, joined_together> : &join_rows<width, 1>;
+    return cuda::launched(prim::cuda::launch_kernel(
+        kernel, cuda::grid_of(rows.entries * rows.length), join_threads, 0, stream, false, rows));
   }
 
   /// Latents times the weights of each head, rows of `to` as wide as `stride`. Entries whose tokens

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,10 +24,27 @@
 
 namespace tessera::kernels::latent_attention::sm80 {
 
+/// Scores of an indexer by `mma.sync`.
 template <class Kernel>
-class dense_selected {
+struct indexer_kernels {
   using element = element_t<Kernel::config.type>;
-  using dense_kernels_type = dense_kernels<Kernel, listed_hooks>;
+  static constexpr int tokens = indexer_tile::tokens, keys = indexer_tile::keys;
+
+  static auto entries() {
+    return std::array{cuda::entry_of(&score_part<element>, indexer_tile::shared_bytes)};
+  }
+  static void score(const latent_attention_kernel_args& args, const selection_memory& memory,
+                    const token_part& part, queue& to) {
+    to.enqueue(&score_part<element>, ceil_div(args.length, keys) * ceil_div(part.count, tokens),
+               indexer_tile::threads, indexer_tile::shared_bytes, args, memory, part);
+  }
+};
+
+/// `Dense` has the dense kernels for a type of hooks, `Indexer` those that score.
+template <class Kernel, template <class, class> class Dense = dense_kernels,
+          class Indexer = indexer_kernels<Kernel>>
+class dense_selected {
+  using dense_kernels_type = Dense<Kernel, listed_hooks>;
   using dense_type = dense_forward<dense_kernels_type>;
   static constexpr int threads = tile_threads;
   /// Scores that are there at a time, in bytes, but for those of 16 tokens.
@@ -47,10 +65,10 @@ class dense_selected {
     lists_.united = united_;
     memory_.blocks = selection_memory::blocks_of(args, multiprocessors);
     if (args.indexer.given.data == nullptr) {
-      memory_.score_row = ceil_div(args.length, indexer_tile::keys) * indexer_tile::keys;
+      memory_.score_row = ceil_div(args.length, Indexer::keys) * Indexer::keys;
       const std::int64_t row_bytes = std::max<std::int64_t>(memory_.score_row * 4, 1);
       tokens_together_ = std::clamp<std::int64_t>(most_score_bytes / row_bytes, 1, args.length + 1);
-      tokens_together_ = ceil_div(tokens_together_, indexer_tile::tokens) * indexer_tile::tokens;
+      tokens_together_ = ceil_div(tokens_together_, Indexer::tokens) * Indexer::tokens;
       parts.take(memory_.scores,
                  memory_.score_row * (on_matrix_unit_ ? tokens_together_ : memory_.blocks));
     }
@@ -60,7 +78,7 @@ class dense_selected {
 
   static auto entries() {
     auto all = dense_type::entries();
-    all.push_back(cuda::entry_of(&score_part<element>, indexer_tile::shared_bytes));
+    for (const auto& entry : Indexer::entries()) all.push_back(entry);
     all.push_back(cuda::entry_of(&keep_largest_of_part<threads>));
     all.push_back(cuda::entry_of(&select_keys<threads>));
     all.push_back(cuda::entry_of(&unite_lists<threads>));
@@ -88,12 +106,10 @@ class dense_selected {
 
  private:
   void select(queue& to) const {
-    const std::int64_t key_tiles = ceil_div(args_.length, indexer_tile::keys);
     for (std::int64_t entry = 0; entry < args_.entries; ++entry) {
       for (std::int64_t first = 0; first < args_.length; first += tokens_together_) {
         const token_part part{entry, first, std::min(tokens_together_, args_.length - first)};
-        to.enqueue(&score_part<element>, key_tiles * ceil_div(part.count, indexer_tile::tokens),
-                   indexer_tile::threads, indexer_tile::shared_bytes, args_, memory_, part);
+        Indexer::score(args_, memory_, part, to);
         to.enqueue(&keep_largest_of_part<threads>, part.count, threads, 0, args_, memory_, part);
       }
     }

@@ -47,7 +47,7 @@ struct selection_tile {
   float_tile a, b;
   float parts[16][tile_side];  ///< sums over four heads each
   std::uint32_t histogram[256];
-  std::uint32_t digit, left;
+  std::uint32_t digit, left, equals;
   std::uint32_t equal[tile_threads / 32], kept[tile_threads / 32];
 };
 
@@ -113,54 +113,128 @@ __device__ __forceinline__ std::uint32_t rank_of(bool flag, std::uint32_t* parts
   return before + static_cast<std::uint32_t>(__popc(votes & ((2u << lane) - 1u)));
 }
 
-/// The `kept`-th largest of `keys` scores; `left` becomes how many of those that equal it are kept.
+/// The digit of the `left`-th largest of those in the histogram, how many are left among those that
+/// have it, and how many these are. By one warp, whose lanes have eight digits each, from above.
+__device__ __forceinline__ void find_digit(selection_tile& tile, std::uint32_t left) {
+  constexpr int digits = 256 / prim::cuda::warp_size;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const int highest = 255 - lane * digits;
+  int own = 0;
+#pragma unroll
+  for (int i = 0; i < digits; ++i) own += static_cast<int>(tile.histogram[highest - i]);
+  auto above = static_cast<std::uint32_t>(prim::cuda::inclusive_sum_of_warp(own, lane) - own);
+  if (above >= left || above + static_cast<std::uint32_t>(own) < left) return;
+  int digit = highest;
+  while (above + tile.histogram[digit] < left) above += tile.histogram[digit--];
+  tile.digit = static_cast<std::uint32_t>(digit);
+  tile.left = left - above;
+  tile.equals = tile.histogram[digit];
+}
+
+/// The `kept`-th largest of `keys` scores, fewer than there are; `left` becomes how many of those
+/// that equal it are kept, `equals` how many there are.
 __device__ __forceinline__ std::uint32_t threshold_of(const std::uint32_t* scores,
                                                       std::int64_t keys, std::int64_t kept,
-                                                      selection_tile& tile, std::uint32_t& left) {
+                                                      selection_tile& tile, std::uint32_t& left,
+                                                      std::uint32_t& equals) {
+  constexpr int together = 4;  // loads under way
   const int thread = static_cast<int>(threadIdx.x);
   std::uint32_t prefix = 0, mask = 0;
   left = static_cast<std::uint32_t>(kept);
   for (int shift = 24; shift >= 0; shift -= 8) {
     tile.histogram[thread] = 0;
     __syncthreads();
-    for (std::int64_t key = thread; key < keys; key += tile_threads) {
-      const std::uint32_t score = scores[key];
-      if ((score & mask) == prefix) atomicAdd(&tile.histogram[score >> shift & 255u], 1u);
+    for (std::int64_t first = thread; first < keys; first += together * tile_threads) {
+      std::uint32_t score[together];
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        const std::int64_t key = first + i * tile_threads;
+        score[i] = scores[key < keys ? key : first];
+      }
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        if (first + i * tile_threads < keys && (score[i] & mask) == prefix) {
+          atomicAdd(&tile.histogram[score[i] >> shift & 255u], 1u);
+        }
+      }
     }
     __syncthreads();
-    if (thread == 0) {
-      std::uint32_t above = 0, digit = 255;
-      while (digit > 0 && above + tile.histogram[digit] < left) above += tile.histogram[digit--];
-      tile.digit = digit;
-      tile.left = left - above;
-    }
+    if (thread < prim::cuda::warp_size) find_digit(tile, left);
     __syncthreads();
     prefix |= tile.digit << shift;
     mask |= 255u << shift;
     left = tile.left;
+    equals = tile.equals;
   }
   return prefix;
 }
 
-/// Keeps the largest scores of a token, of equal ones the first.
-__device__ __forceinline__ void keep_largest(const latent_attention_kernel_args& args,
-                                             std::int64_t entry, std::int64_t token,
-                                             std::int64_t keys, const std::uint32_t* scores,
-                                             std::uint32_t* words, std::int64_t word_count,
-                                             selection_tile& tile) {
+/// Keeps all keys whose scores are `least` or more: where none of equal ones is left out. Each warp
+/// has a part of the words.
+__device__ __forceinline__ std::int64_t keep_from(const latent_attention_kernel_args& args,
+                                                  std::int64_t token, std::int64_t keys,
+                                                  const std::uint32_t* scores, std::uint32_t least,
+                                                  std::uint32_t* words, std::int64_t word_count,
+                                                  std::int32_t* slots, selection_tile& tile) {
+  constexpr int together = 4, warps = tile_threads / prim::cuda::warp_size;
   const key_indexer& of = args.indexer;
-  const std::int64_t kept = of.topk < keys ? of.topk : keys;
-  std::uint32_t left = 0;
-  const std::uint32_t least = kept < keys ? threshold_of(scores, keys, kept, tile, left) : 0;
-  std::int32_t* const slots = of.selected.data != nullptr ? of.selected.at(entry, token) : nullptr;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+  const std::int64_t each = ceil_div(word_count, warps);
+  const std::int64_t begin = warp * each < word_count ? warp * each : word_count;
+  const std::int64_t end = begin + each < word_count ? begin + each : word_count;
+  int own = 0;
+  for (std::int64_t word = begin; word < end; word += together) {
+    std::uint32_t score[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const std::int64_t key = (word + i) * 32 + lane;
+      score[i] = least != 0 && key < keys ? scores[key] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const std::int64_t key = (word + i) * 32 + lane;
+      const bool taken = key < keys && (score[i] >= least || (of.force_self && key == token));
+      const std::uint32_t votes = __ballot_sync(prim::cuda::all_lanes, taken);
+      if (word + i >= end) continue;
+      if (lane == i) words[word + i] = votes;
+      own += __popc(votes);
+    }
+  }
+  if (slots == nullptr) return 0;
+  __syncthreads();
+  if (lane == 0) tile.kept[warp] = static_cast<std::uint32_t>(own);
+  __syncthreads();
+  std::int64_t place = 0, count = 0;
+  for (int w = 0; w < warps; ++w) {
+    if (w < warp) place += tile.kept[w];
+    count += tile.kept[w];
+  }
+  for (std::int64_t word = begin; word < end; ++word) {
+    const std::uint32_t votes = words[word];
+    const std::int64_t slot = place + __popc(votes & ((1u << lane) - 1u));
+    if ((votes >> lane & 1u) != 0 && slot < of.slots) {
+      slots[slot * of.selected.slot] = static_cast<std::int32_t>(word * 32 + lane);
+    }
+    place += __popc(votes);
+  }
+  return count;
+}
+
+/// Keeps keys whose scores are above `least`, and the first `left` of those that equal it.
+__device__ __forceinline__ std::int64_t keep_first_equals(
+    const latent_attention_kernel_args& args, std::int64_t token, std::int64_t keys,
+    const std::uint32_t* scores, std::uint32_t least, std::uint32_t left, std::uint32_t* words,
+    std::int64_t word_count, std::int32_t* slots, selection_tile& tile) {
+  const key_indexer& of = args.indexer;
   std::int64_t count = 0;
   for (std::int64_t key0 = 0; key0 < word_count * 32; key0 += tile_threads) {
     const std::int64_t key = key0 + threadIdx.x;
     const std::uint32_t score = key < keys ? scores[key] : 0;
     std::uint32_t equals = 0, takes = 0;
-    const bool equal = key < keys && kept < keys && score == least;
+    const bool equal = key < keys && score == least;
     const std::uint32_t rank = rank_of(equal, tile.equal, equals);
-    const bool large = key < keys && (kept == keys || score > least || (equal && rank <= left));
+    const bool large = key < keys && of.topk > 0 && (score > least || (equal && rank <= left));
     const bool taken = large || (of.force_self && key == token);
     const std::uint32_t place = rank_of(taken, tile.kept, takes);
     const std::uint32_t votes = __ballot_sync(prim::cuda::all_lanes, taken);
@@ -170,6 +244,27 @@ __device__ __forceinline__ void keep_largest(const latent_attention_kernel_args&
     }
     left -= equals < left ? equals : left;
     count += takes;
+  }
+  return count;
+}
+
+/// Keeps the largest scores of a token, of equal ones the first.
+__device__ __forceinline__ void keep_largest(const latent_attention_kernel_args& args,
+                                             std::int64_t entry, std::int64_t token,
+                                             std::int64_t keys, const std::uint32_t* scores,
+                                             std::uint32_t* words, std::int64_t word_count,
+                                             selection_tile& tile) {
+  const key_indexer& of = args.indexer;
+  std::int32_t* const slots = of.selected.data != nullptr ? of.selected.at(entry, token) : nullptr;
+  std::uint32_t left = 0, equals = 0, least = 0;
+  if (of.topk > 0 && of.topk < keys)
+    least = threshold_of(scores, keys, of.topk, tile, left, equals);
+  std::int64_t count = 0;
+  if (of.topk > 0 && left == equals) {
+    count = keep_from(args, token, keys, scores, least, words, word_count, slots, tile);
+  } else {
+    count =
+        keep_first_equals(args, token, keys, scores, least, left, words, word_count, slots, tile);
   }
   for (std::int64_t s = count + threadIdx.x; slots != nullptr && s < of.slots; s += tile_threads) {
     slots[s * of.selected.slot] = -1;

@@ -104,7 +104,61 @@ struct score_mod_row<Traits, kernels::latent_attention::sm80::listed_hooks> {
     }
   }
 
+  /// Products of one row and the keys `key_of(e)`, of a tile or alone; see `score_mod_row`.
+  template <class Args, int Count, class KeyOf>
+  static __device__ __forceinline__ void apply_row(
+      const Args& args, const kernels::latent_attention::sm80::listed_hooks& hooks,
+      float (&x)[Count], const position& at, const KeyOf& key_of, const prim::key_interval& keys,
+      bool looks) {
+    if constexpr (Count == 1) {
+      position pair = at;
+      pair.key = key_of(0);
+      const bool inside = pair.key >= keys.begin && pair.key < keys.end;
+      x[0] = inside && (!looks || hooks.mask(pair)) ? logit(args, x[0]) : prim::minus_infinity;
+    } else {
+      const int key0 = key_of(0) & ~63;
+      hide(args, hooks, x, at, key0, bits_of(keys, key0), bits_of(keys, key0 + 32), looks);
+    }
+  }
+  template <class Args, int Count, class KeyOf>
+  static __device__ __forceinline__ void apply_inside(
+      const Args& args, const kernels::latent_attention::sm80::listed_hooks& hooks,
+      float (&x)[Count], const position& at, const KeyOf& key_of, bool looks) {
+    hide(args, hooks, x, at, key_of(0) & ~63, ~0u, ~0u, looks);
+  }
+
  private:
+  template <class Args>
+  static __device__ __forceinline__ float logit(const Args& args, float score) {
+    if (!args.plain) score *= args.call.softmax_scale;
+    if (caps && args.call.soft_cap > 0.0f) {
+      score = args.call.soft_cap * tanh_fast(score * args.inverse_cap);
+    }
+    return score;
+  }
+
+  /// Of a tile, whose keys of the row that may be seen are the bits of two words.
+  template <class Args, int Count>
+  static __device__ __forceinline__ void hide(
+      const Args& args, const kernels::latent_attention::sm80::listed_hooks& hooks,
+      float (&x)[Count], const position& at, int key0, std::uint32_t low, std::uint32_t high,
+      bool looks) {
+    static_assert(Count == 2 * Traits::key_tiles);
+    if (looks && (low | high) != 0) {
+      const uint2 words = *reinterpret_cast<const uint2*>(hooks.mask.of(at.batch, at.query, key0));
+      low &= words.x;
+      high &= words.y;
+    }
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+    low >>= column;
+    high >>= column;
+#pragma unroll
+    for (int e = 0; e < Count; ++e) {
+      const std::uint32_t bit = 1u << (e % 8 / 2 * 8 + e % 2);
+      x[e] = ((e < 8 ? low : high) & bit) != 0 ? logit(args, x[e]) : prim::minus_infinity;
+    }
+  }
+
   /// Keys [first, first + 32) that lie in an interval.
   static __device__ __forceinline__ std::uint32_t bits_of(const prim::key_interval& keys,
                                                           int first) {

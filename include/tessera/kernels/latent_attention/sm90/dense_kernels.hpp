@@ -20,8 +20,10 @@
 
 namespace tessera::kernels::latent_attention::sm90 {
 
-template <class Kernel>
+template <class Kernel, class Hooks = flash_hooks<>>
 struct dense_kernels {
+  Hooks hooks{};  ///< of attention
+
   struct attention_row {
     static constexpr attention_config config{
         .target = backend::cuda_sm90,
@@ -30,7 +32,7 @@ struct dense_kernels {
         .v_head_dim = dense_value,
         .features = base_features | attention_feature::soft_cap,
         .block_q = 192,
-        .block_kv = 80,
+        .block_kv = Hooks::has_mask ? 64 : 80,
         .tiling = {.warps = 16, .blocks_per_sm = 1}};
   };
   struct product_row {
@@ -40,8 +42,7 @@ struct dense_kernels {
 
   static std::vector<prim::cuda::kernel_entry> entries() {
     std::vector<prim::cuda::kernel_entry> all;
-    for (const auto& entry :
-         attention::sm90::row_kernels<attention_row, flash_hooks<>>::entries()) {
+    for (const auto& entry : attention::sm90::row_kernels<attention_row, Hooks>::entries()) {
       all.push_back(entry);
     }
     for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row>::entries()) {
@@ -50,10 +51,10 @@ struct dense_kernels {
     return all;
   }
   static std::size_t attention_bytes(const attention_kernel_args& args, int multiprocessors) {
-    return attention::sm90::workspace_bytes<attention_row>(args, multiprocessors);
+    return attention::sm90::workspace_bytes_with<attention_row, Hooks>(args, multiprocessors);
   }
   status attend(const attention_kernel_args& args, const launch_context& context) const {
-    return attention::sm90::launch<attention_row>(args, context);
+    return attention::sm90::launch_with<attention_row>(args, hooks, context);
   }
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
     return cuda::launch<grouped_matmul::sm90::launcher<product_row>>(args, context);

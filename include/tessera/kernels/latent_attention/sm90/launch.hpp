@@ -13,8 +13,10 @@
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/latent_attention/sm80/dense_forward.hpp>
+#include <tessera/kernels/latent_attention/sm80/dense_selected.hpp>
 #include <tessera/kernels/latent_attention/sm90/absorbed_launch.hpp>
 #include <tessera/kernels/latent_attention/sm90/dense_kernels.hpp>
+#include <tessera/kernels/latent_attention/sm90/indexer_scores.hpp>
 
 namespace tessera::kernels::latent_attention::sm90 {
 
@@ -27,6 +29,9 @@ struct launcher {
   static auto of(const args_type& args, int multiprocessors, std::byte* workspace) {
     if constexpr (Kernel::config.form == latent_form::absorbed) {
       return absorbed_launch<Kernel>(args, multiprocessors, workspace);
+    } else if constexpr (Kernel::config.form == latent_form::selected) {
+      return sm80::dense_selected<Kernel, dense_kernels, indexer_kernels<Kernel>>(
+          args, multiprocessors, workspace);
     } else {
       return sm80::dense_forward<dense_kernels<Kernel>>(args, multiprocessors, workspace);
     }

@@ -99,6 +99,8 @@ struct visible_pairs {
             .causal = call.causal};
   }
 
+  /// Tiles are asked about without bounds and functors.
+  bool is_quick() const { return !needs_bounds(); }
   bool needs_bounds() const { return q_segments.data != nullptr || q_positions.data != nullptr; }
   TESSERA_HD std::int64_t row_steps() const { return (q_len + bounds_step - 1) / bounds_step; }
   TESSERA_HD std::int64_t key_steps() const { return (kv_len + bounds_step - 1) / bounds_step; }
@@ -278,6 +280,8 @@ template <class Mask>
 struct functor_pairs : visible_pairs {
   Mask functor{};
   int first_head = 0, head_step = 1;
+
+  static constexpr bool is_quick() { return false; }
 
   __device__ __forceinline__ bool sees(const row_view& view, std::int64_t entry, std::int64_t head,
                                        std::int64_t row, std::int64_t key) const {

@@ -11,6 +11,9 @@
 
 namespace tessera::kernels::attention::sm90 {
 
+template <kernels::sparse_attention::sm80::says_who_is_seen Pairs>
+inline constexpr bool walks_shown_tiles<Pairs> = true;
+
 template <class Kernel, kernels::sparse_attention::sm80::says_who_is_seen Pairs>
 class chunk_scan<kernel_traits<Kernel, kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>>> {
   using hooks_type = kernels::sparse_attention::sm80::blocksparse_hooks<Pairs>;
@@ -25,12 +28,9 @@ class chunk_scan<kernel_traits<Kernel, kernels::sparse_attention::sm80::blockspa
     const bool is_first = key0_ % traits::block_kv == 0;
     some = is_first && key0_ < work_.k_len;
     if (!some) return;
-    const query_span queries =
-        queries_of(args_, work_, warpgroup_ * rows_of_warpgroup, rows_of_warpgroup);
-    const prim::tile_visibility seen = hooks_.mask.classify(prim::score_tile{
-        work_.sequence, work_.first_head,
-        work_.first_head + static_cast<int>(args_.heads_of_tile.value), queries.first,
-        queries.last + 1, key0_, min(work_.k_len, key0_ + traits::block_kv)});
+    const prim::tile_visibility seen =
+        seen_of_tile<traits>(args_, hooks_, work_, warpgroup_ * rows_of_warpgroup,
+                             rows_of_warpgroup, key0_ / traits::block_kv);
     some = seen != prim::tile_visibility::skip;
     whole = seen == prim::tile_visibility::full;
   }

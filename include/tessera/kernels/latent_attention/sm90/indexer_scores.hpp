@@ -1,0 +1,363 @@
+// Scores of an indexer with wgmma, for the tokens of a part of an entry:
+//
+//   for each two tokens, for each 64 index heads { products of 256 keys; scores += weights
+//   relu(products) }
+//
+// A block has 256 keys, which stay in shared memory, 128 keys a warpgroup, and 64 tokens. One
+// warp brings their index queries, another their weights. While products of 64 keys are under way,
+// those of the other 64 become scores.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/latent_attention/kernel_args.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/latent_attention/sm80/dense_selected.hpp>
+#include <tessera/kernels/latent_attention/sm80/indexer_scores.hpp>
+#include <tessera/kernels/latent_attention/sm80/key_selection.hpp>
+#include <tessera/kernels/latent_attention/sm80/queue.hpp>
+#include <tessera/kernels/latent_attention/sm80/sequences.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/prim/cuda/wgmma.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::kernels::latent_attention::sm90 {
+
+using sm80::ceil_div;
+using sm80::selection_memory;
+using sm80::token_part;
+
+struct wide_indexer {
+  static constexpr int heads = 64, keys = 256, width = 128, tokens = 64, stages = 4;
+  static constexpr int together = 2;  ///< tokens of a product
+  static constexpr int columns = together * heads;
+  static constexpr int warpgroups = 2, threads = 128 * (warpgroups + 1);
+  static constexpr int keys_of_warpgroup = keys / warpgroups, blocks = keys_of_warpgroup / 64;
+  static constexpr int steps = width / 16, panels = width / prim::cuda::panel_columns;
+  static constexpr int panel_bytes = columns * prim::cuda::panel_row_bytes;
+  static constexpr int k_panel_bytes = keys * prim::cuda::panel_row_bytes;
+  static constexpr int sums = columns / 2;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
+
+  struct memory {
+    alignas(1024) unsigned char k[panels * k_panel_bytes];
+    alignas(1024) unsigned char q[stages][panels * panel_bytes];
+    alignas(16) float weights[stages][columns];
+    prim::cuda::ring_barriers<stages> of_q;
+    std::uint64_t of_k;
+  };
+  static constexpr int shared_bytes = static_cast<int>(sizeof(memory));
+
+  /// Index queries and keys as the copy unit brings them: 64 heads of two tokens, a block's keys.
+  struct maps {
+    CUtensorMap q, k;
+  };
+  static bool map_all(maps& maps, const latent_attention_kernel_args& args) {
+    const key_indexer& of = args.indexer;
+    return of.sign > 0 &&
+           prim::cuda::make_tensor_map(maps.q, {of.q.data,
+                                                {of.width, of.heads, args.length, args.entries},
+                                                {1, of.q.head, of.q.token, of.q.entry},
+                                                {prim::cuda::panel_columns, heads, together, 1}}) &&
+           prim::cuda::make_tensor_map(maps.k, {of.k.data,
+                                                {of.width, 1, args.length, args.entries},
+                                                {1, 0, of.k.token, of.k.entry},
+                                                {prim::cuda::panel_columns, 1, keys, 1}});
+  }
+};
+
+/// What a block computes: tokens [first, last) of a part, from its first key on.
+struct indexer_block {
+  std::int64_t key0 = 0;
+  int first = 0, last = 0;
+};
+
+/// Steps of a block: 64 heads of two tokens each.
+__device__ __forceinline__ int index_chunks(const key_indexer& of) {
+  return static_cast<int>(ceil_div(of.heads, wide_indexer::heads));
+}
+__device__ __forceinline__ int index_steps(const key_indexer& of, const indexer_block& block) {
+  return (block.last - block.first + wide_indexer::together - 1) / wide_indexer::together *
+         index_chunks(of);
+}
+
+/// Tokens that see no more keys than are kept, or none of the block's, have no scores.
+__device__ __forceinline__ indexer_block indexer_block_of(const latent_attention_kernel_args& args,
+                                                          const token_part& part) {
+  const std::int64_t key_tiles = ceil_div(args.length, wide_indexer::keys);
+  const std::int64_t token0 = blockIdx.x / key_tiles * wide_indexer::tokens;
+  indexer_block block{.key0 = blockIdx.x % key_tiles * wide_indexer::keys,
+                      .first = static_cast<int>(token0),
+                      .last = static_cast<int>(token0) + wide_indexer::tokens};
+  if (block.last > part.count) block.last = static_cast<int>(part.count);
+  if (args.causal) {
+    const std::int64_t least = block.key0 > args.indexer.topk ? block.key0 : args.indexer.topk;
+    if (least - part.first > block.first) {
+      block.first =
+          static_cast<int>(least - part.first < block.last ? least - part.first : block.last);
+    }
+  } else if (args.length <= args.indexer.topk) {
+    block.first = block.last;
+  }
+  return block;
+}
+
+/// One warpgroup of a block: 128 keys against all of its tokens.
+template <class Element>
+class indexer_warpgroup {
+  using plan = wide_indexer;
+  using product = prim::cuda::warpgroup_product<Element, plan::columns>;
+
+ public:
+  __device__ __forceinline__ indexer_warpgroup(const latent_attention_kernel_args& args,
+                                               const selection_memory& memory,
+                                               const token_part& part, const indexer_block& block,
+                                               plan::memory& shared, int warpgroup)
+      : args_(args),
+        memory_(memory),
+        part_(part),
+        block_(block),
+        shared_(shared),
+        lane_(static_cast<int>(threadIdx.x) % prim::cuda::warp_size),
+        warpgroup_(warpgroup),
+        row_(warpgroup * plan::keys_of_warpgroup +
+             static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size / 32 * 16 + lane_ / 4) {}
+
+  __device__ __forceinline__ void run() {
+    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared_.of_k), 0);
+    const int chunks = index_chunks(args_.indexer);
+    const int steps = index_steps(args_.indexer, block_);
+    float low[plan::sums], high[plan::sums];
+#pragma unroll 1
+    for (int at = 0; at < steps; ++at) {
+      place_.wait_full(barriers());
+      multiply(low, 0);
+      multiply(high, 1);
+      take<1>(low, 0, at, chunks, place_);
+      take<0>(high, 1, at, chunks, place_);
+      release(place_);
+      place_.advance();
+    }
+  }
+
+ private:
+  /// Products of 64 keys with the heads at hand.
+  __device__ __forceinline__ void multiply(float (&products)[plan::sums], int m) {
+    const std::uint64_t a = prim::cuda::describe_panels(
+        prim::cuda::shared_address(shared_.k) +
+            (warpgroup_ * plan::keys_of_warpgroup + m * 64) * prim::cuda::panel_row_bytes,
+        16);
+    const std::uint64_t b =
+        prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.q[place_.stage()]), 16);
+    prim::cuda::begin_products();
+#pragma unroll
+    for (int step = 0; step < plan::steps; ++step) {
+      const int inside = step % 4 * 32;
+      product::scores(products, a + prim::cuda::panel_step(step / 4 * plan::k_panel_bytes + inside),
+                      b + prim::cuda::panel_step(step / 4 * plan::panel_bytes + inside), step != 0);
+    }
+    prim::cuda::commit_products();
+  }
+
+  /// Products of a place become scores, with so many others under way that were asked for later.
+  template <int Others>
+  __device__ __forceinline__ void take(float (&products)[plan::sums], int m, int at, int chunks,
+                                       const prim::cuda::ring_place<plan::stages>& place) {
+    prim::cuda::wait_products<Others>();
+    prim::cuda::keep_in_place(products);
+    const float* const weights = shared_.weights[place.stage()] + lane_ % 4 * 2;
+    float(&scores)[2 * plan::together] = scores_[m];
+#pragma unroll
+    for (int i = 0; i < plan::columns / 8; ++i) {
+      const float2 weight = *reinterpret_cast<const float2*>(weights + 8 * i);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* const own = products + 4 * i + 2 * half;
+        float& score = scores[i / (plan::heads / 8) * 2 + half];
+        score = fmaf(weight.x, fmaxf(own[0], 0.0f), score);
+        score = fmaf(weight.y, fmaxf(own[1], 0.0f), score);
+      }
+    }
+    // Or nvcc adds up later, when products are under way that take the place of these.
+    prim::cuda::keep_in_place(scores);
+    if (at % chunks == chunks - 1) write(scores, m, block_.first + at / chunks * plan::together);
+  }
+
+  /// Sums of four lanes, of which each ends with those of one row of one token.
+  __device__ __forceinline__ void write(float (&scores)[2 * plan::together], int m, int token) {
+    static_assert(plan::together == 2);
+    const bool odd = (lane_ & 1) != 0, second = (lane_ & 2) != 0;
+    const auto gather = [](bool upper, float low, float up, int lanes) {
+      return (upper ? up : low) + __shfl_xor_sync(prim::cuda::all_lanes, upper ? low : up, lanes);
+    };
+    const float of_first = gather(odd, scores[0], scores[1], 1);
+    const float of_second = gather(odd, scores[2], scores[3], 1);
+    const float sum = gather(second, of_first, of_second, 2);
+    const std::int64_t key = block_.key0 + row_ + m * 64 + (odd ? 8 : 0);
+    token += second ? 1 : 0;
+    if (key < memory_.score_row && token < block_.last) {
+      memory_.scores[token * memory_.score_row + key] = sm80::ordered(sum);
+    }
+#pragma unroll
+    for (float& score : scores) score = 0.0f;
+  }
+
+  __device__ __forceinline__ void release(const prim::cuda::ring_place<plan::stages>& place) {
+    __syncwarp();
+    if (lane_ == 0) place.release(barriers());
+  }
+  __device__ __forceinline__ std::uint32_t barriers() const {
+    return prim::cuda::shared_address(&shared_.of_q);
+  }
+
+  const latent_attention_kernel_args& args_;
+  const selection_memory& memory_;
+  const token_part& part_;
+  const indexer_block& block_;
+  plan::memory& shared_;
+  const int lane_, warpgroup_, row_;  ///< the first of the lane's rows in the block
+  float scores_[plan::blocks][2 * plan::together] = {};
+  prim::cuda::ring_place<plan::stages> place_;
+};
+
+/// Index queries of the block's tokens, 64 heads of two of them after the other. By one warp.
+__device__ __forceinline__ void bring_index_queries(const latent_attention_kernel_args& args,
+                                                    const wide_indexer::maps& maps,
+                                                    const token_part& part,
+                                                    const indexer_block& block,
+                                                    wide_indexer::memory& shared) {
+  using plan = wide_indexer;
+  if (threadIdx.x != 0) return;
+  const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_q);
+  prim::cuda::ring_place<plan::stages> place;
+  const std::uint32_t of_k = prim::cuda::shared_address(&shared.of_k);
+  prim::cuda::arrive_expecting(of_k, plan::panels * plan::k_panel_bytes);
+#pragma unroll
+  for (int panel = 0; panel < plan::panels; ++panel) {
+    prim::cuda::copy_box(prim::cuda::shared_address(shared.k) + panel * plan::k_panel_bytes, maps.k,
+                         of_k,
+                         {panel * prim::cuda::panel_columns, 0, static_cast<int>(block.key0),
+                          static_cast<int>(part.entry)},
+                         prim::cuda::cache_hint::evict_normal);
+  }
+  for (int token = block.first; token < block.last; token += plan::together) {
+    for (std::int64_t head0 = 0; head0 < args.indexer.heads; head0 += plan::heads) {
+      place.wait_empty(barriers);
+      const std::uint32_t full = place.full(barriers);
+      prim::cuda::arrive_expecting(full, plan::panels * plan::panel_bytes);
+#pragma unroll
+      for (int panel = 0; panel < plan::panels; ++panel) {
+        prim::cuda::copy_box(
+            prim::cuda::shared_address(shared.q[place.stage()]) + panel * plan::panel_bytes, maps.q,
+            full,
+            {panel * prim::cuda::panel_columns, static_cast<int>(head0),
+             static_cast<int>(part.first) + token, static_cast<int>(part.entry)},
+            prim::cuda::cache_hint::evict_normal);
+      }
+      place.advance();
+    }
+  }
+}
+
+/// Their weights, asked for one step ahead. By one warp, four a lane.
+__device__ __forceinline__ void bring_index_weights(const latent_attention_kernel_args& args,
+                                                    const token_part& part,
+                                                    const indexer_block& block,
+                                                    wide_indexer::memory& shared) {
+  using plan = wide_indexer;
+  constexpr int own = plan::columns / prim::cuda::warp_size;
+  const key_indexer& of = args.indexer;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_q);
+  const int chunks = index_chunks(of), steps = index_steps(of, block);
+  const auto read = [&](int at, float(&weights)[own]) {
+    if (at >= steps) return;
+#pragma unroll
+    for (int i = 0; i < own; ++i) {
+      const int column = lane + i * prim::cuda::warp_size;
+      const int token = block.first + at / chunks * plan::together + column / plan::heads;
+      const std::int64_t head = at % chunks * std::int64_t{plan::heads} + column % plan::heads;
+      weights[i] = token < block.last && head < of.heads
+                       ? prim::cuda::number_at(of.weights.data, of.weights.type,
+                                               of.weights.at(part.entry, part.first + token) + head)
+                       : 0.0f;
+    }
+  };
+  prim::cuda::ring_place<plan::stages> place;
+  float weights[own], next[own];
+  read(0, weights);
+  for (int at = 0; at < steps; ++at) {
+    read(at + 1, next);
+    place.wait_empty(barriers);
+#pragma unroll
+    for (int i = 0; i < own; ++i) {
+      shared.weights[place.stage()][lane + i * prim::cuda::warp_size] = weights[i];
+      weights[i] = next[i];
+    }
+    __syncwarp();
+    if (lane == 0) prim::cuda::arrive(place.full(barriers));
+    place.advance();
+  }
+}
+
+template <class Element>
+__global__ void __launch_bounds__(wide_indexer::threads, 1)
+    score_part_wide(const __grid_constant__ latent_attention_kernel_args args,
+                    const __grid_constant__ wide_indexer::maps maps,
+                    const __grid_constant__ selection_memory memory,
+                    const __grid_constant__ token_part part) {
+  using plan = wide_indexer;
+  extern __shared__ __align__(1024) unsigned char indexer_bytes[];
+  auto& shared = *reinterpret_cast<plan::memory*>(indexer_bytes);
+  const indexer_block block = indexer_block_of(args, part);
+  if (block.first >= block.last) return;
+  const int warpgroup = prim::cuda::warpgroup_index();
+  if (threadIdx.x == 0) {
+    shared.of_q.init(2, plan::warpgroups * 4);
+    prim::cuda::init_barrier(prim::cuda::shared_address(&shared.of_k), 1);
+    prim::cuda::publish_barriers();
+    prim::cuda::show_writes_to_async_units();
+  }
+  __syncthreads();
+  if (warpgroup == 0) {
+    prim::cuda::give_registers<plan::producer_registers>();
+    const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+    if (warp == 0) bring_index_queries(args, maps, part, block, shared);
+    if (warp == 1) bring_index_weights(args, part, block, shared);
+  } else {
+    prim::cuda::take_registers<plan::consumer_registers>();
+    indexer_warpgroup<Element>(args, memory, part, block, shared, warpgroup - 1).run();
+  }
+}
+
+/// Scores of an indexer with wgmma; by `mma.sync` where the copy unit cannot address the index
+/// queries, or products count by their negatives.
+template <class Kernel>
+struct indexer_kernels {
+  using element = element_t<Kernel::config.type>;
+  using narrow = sm80::indexer_kernels<Kernel>;
+  static constexpr int tokens = wide_indexer::tokens, keys = wide_indexer::keys;
+
+  static auto entries() {
+    return std::array{cuda::entry_of(&score_part_wide<element>, wide_indexer::shared_bytes),
+                      narrow::entries()[0]};
+  }
+  static void score(const latent_attention_kernel_args& args, const selection_memory& memory,
+                    const token_part& part, sm80::queue& to) {
+    wide_indexer::maps maps;
+    if (!wide_indexer::map_all(maps, args)) return narrow::score(args, memory, part, to);
+    to.enqueue(&score_part_wide<element>,
+               ceil_div(args.length, keys) * ceil_div(part.count, tokens), wide_indexer::threads,
+               wide_indexer::shared_bytes, args, maps, memory, part);
+  }
+};
+
+}  // namespace tessera::kernels::latent_attention::sm90
