@@ -48,13 +48,29 @@ struct turns {
     }
     __syncwarp();
   }
-  /// This warp has added to its part of the sums of a step.
+  /// This warp has added to its part of the sums of a step: waits until that has arrived.
   static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
                                               int step) {
     __syncwarp();
     if (threadIdx.x % prim::cuda::warp_size == 0) {
       asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, step)),
                    "r"(number_of(own))
+                   : "memory");
+    }
+  }
+  /// The same for all warps of the block, behind a barrier: one fence is enough. Sums that the copy
+  /// unit adds have arrived for their own warp before; that alone does not order what other
+  /// multiprocessors add. By one thread.
+  static __device__ __forceinline__ void pass_all(const launch_args& args, const key_block& own,
+                                                  int step) {
+    static_assert(warps % 4 == 0);
+    int* const turn = turn_of(args, own, step) - threadIdx.x / prim::cuda::warp_size;
+    const int number = number_of(own);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#pragma unroll
+    for (int warp = 0; warp < warps; warp += 4) {
+      asm volatile("st.relaxed.gpu.global.v4.s32 [%0], {%1, %1, %1, %1};" ::"l"(turn + warp),
+                   "r"(number)
                    : "memory");
     }
   }

@@ -11,11 +11,12 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention_backward/sm90/products.hpp>
+#include <tessera/prim/cuda/bulk_sums.hpp>
 
 namespace tessera::kernels::attention_backward::sm90 {
 
 /// Tiles of a head dim.
-template <int Width>
+template <int Width, bool InTurns>
 struct hopper_tiles {
   static constexpr int width = Width, value_width = Width, queries = Width == 64 ? 128 : 64,
                        own = 128, threads = 256;
@@ -29,9 +30,12 @@ struct hopper_tiles {
   static constexpr bool shared_rows = queries == 64;
   static constexpr int stage_bytes = 2 * rows::bytes;
   static constexpr int stages_at = 2 * keys::bytes + 2 * scores::bytes;
-  static constexpr int statistics_at = stages_at + 2 * stage_bytes;
+  /// In turns: 16 rows x 64 columns of d_q of each warp, on their way to the sums.
+  static constexpr int line_bytes = 16 * 64 * static_cast<int>(sizeof(float));
+  static constexpr int lines_at = stages_at + 2 * stage_bytes;
+  static constexpr int statistics_at = lines_at + (InTurns ? threads / 32 * line_bytes : 0);
   /// What is known of the block's keys lies in shared memory, where sums need the registers.
-  static constexpr bool shares_block = Width > 64;
+  static constexpr bool shares_block = Width > 64 || InTurns;
   static constexpr int block_at =
       statistics_at + 2 * static_cast<int>(sizeof(statistics)) + own * 4;
   static_assert(block_at % alignof(key_block) == 0);
@@ -43,7 +47,7 @@ template <class Element, int Width, score_kind Kind, bool InTurns>
 __global__ void __launch_bounds__(256, 1)
     hopper_gradients(const __grid_constant__ hooked_args<flash_hooks<>> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using tiles = hopper_tiles<Width>;
+  using tiles = hopper_tiles<Width, InTurns>;
   using keys = typename tiles::keys;
   using rows = typename tiles::rows;
   using scores = typename tiles::scores;
@@ -83,9 +87,30 @@ __global__ void __launch_bounds__(256, 1)
                                    (tiles::shared_rows ? 0 : scores::panel_bytes * group_index),
                                k + (tiles::shared_rows ? keys::panel_bytes * group_index : 0));
   };
-  const auto add_earlier = [&](const float(&d_q)[32]) {
-    add_d_q<tiles>(earlier_sums, tiles::shared_rows ? warp : warp + 4 * group_index,
-                   tiles::shared_rows ? 8 * group_index : 0, d_q);
+  const int sum_row16 = tiles::shared_rows ? warp : warp + 4 * group_index;
+  const int sum_column8 = tiles::shared_rows ? 8 * group_index : 0;
+  // In turns by the copy unit, which tells each warp when they have arrived: one fence of a step is
+  // enough for all.
+  const auto add_earlier = [&](const float(&d_q)[32], int step) {
+    if constexpr (InTurns) {
+      const std::uint32_t line = k + tiles::lines_at + thread / 32 * tiles::line_bytes;
+      store_line_of<tiles>(line, d_q);
+      turns<tiles>::wait(args, own_block, step);
+      if (lane == 0) {
+        prim::cuda::add_line(query_sums<tiles>::place_of(earlier_sums, sum_row16, sum_column8),
+                             line, min(8, Width / 8 - sum_column8) * 512);
+      }
+    } else {
+      add_d_q<tiles>(earlier_sums, sum_row16, sum_column8, d_q);
+    }
+  };
+  const auto pass = [&](int step) {
+    if (lane == 0) turns<tiles>::pass_all(args, own_block, step);
+    __syncwarp();
+  };
+  const auto wait_for_sums = [&] {
+    if (lane == 0) prim::cuda::wait_for_lines();
+    __syncwarp();
   };
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
@@ -107,10 +132,13 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::begin_products();
       multiply_earlier(d_q, step + 1);
       multiply_keys<Element, keys, rows>(products, own_k, q);
-      if (InTurns && step > 0) turns<tiles>::wait(args, own_block, step - 1);
+      // Beside products, and of sums that were added in the step before.
+      if constexpr (InTurns) {
+        if (step > 1 && thread / 32 == step % (tiles::threads / 32)) pass(step - 2);
+      }
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
-      if (step > 0) add_earlier(d_q);
+      if (step > 0) add_earlier(d_q, step - 1);
     }
     prim::cuda::begin_products();
     multiply_keys<Element, keys, rows>(gradients, own_v, d_out);
@@ -141,8 +169,7 @@ __global__ void __launch_bounds__(256, 1)
     store_operands<scores>(d_scores + step % 2 * scores::bytes, group_index * 64 + warp * 16,
                            own_gradients);
     current.advance();
-    // Beside products: sums that were added at the begin of the step have arrived.
-    if (InTurns && step > 0) turns<tiles>::pass(args, own_block, step - 1);
+    if constexpr (InTurns) wait_for_sums();
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_v);
     prim::cuda::keep_in_place(d_k);
@@ -153,11 +180,16 @@ __global__ void __launch_bounds__(256, 1)
     float d_q[32];
     prim::cuda::begin_products();
     multiply_earlier(d_q, own_block.steps + 1);
-    if (InTurns) turns<tiles>::wait(args, own_block, last);
+    if constexpr (InTurns) {
+      if (last > 0 && thread < 32) pass(last - 1);
+    }
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_q);
-    add_earlier(d_q);
-    if (InTurns) turns<tiles>::pass(args, own_block, last);
+    add_earlier(d_q, last);
+    if constexpr (InTurns) {
+      wait_for_sums();
+      turns<tiles>::pass(args, own_block, last);
+    }
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
   store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,

@@ -99,6 +99,21 @@ __device__ __forceinline__ void add_d_q(float* tile, int row16, int column8,
   }
 }
 
+/// The same on their way there through shared memory, 4 KB of each warp at `line`, which nobody
+/// reads any more; behind it lane 0 may ask the copy unit.
+template <class Tiles>
+__device__ __forceinline__ void store_line_of(std::uint32_t line, const float (&d_q)[32]) {
+  const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    prim::cuda::store_shared_16(line + i * 512 + lane * 16,
+                                {__float_as_uint(d_q[4 * i]), __float_as_uint(d_q[4 * i + 1]),
+                                 __float_as_uint(d_q[4 * i + 2]), __float_as_uint(d_q[4 * i + 3])});
+  }
+  written_for_products();
+  __syncwarp();
+}
+
 /// What products are multiplied by: to the base 2 where they are plain, into the unit of a cap.
 template <score_kind Kind>
 __device__ __forceinline__ float scale_of(const attention_kernel_args& args) {
