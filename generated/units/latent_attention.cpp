@@ -55,6 +55,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_bf16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_f16, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm90_expanded_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm90_selected_forward_bf16, 0, 0, 0, 0>
 #endif
 #endif
     >::checked();
@@ -65,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6ee99ff340bbc3ee";
-  if (kind == device_kind::cuda) return "f58cce65cf6e23cc";
+  if (kind == device_kind::cpu) return "ba7c857a42f1e415";
+  if (kind == device_kind::cuda) return "e9c5917d40e187e5";
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/sm90/pages.hpp>
+#include <tessera/kernels/attention/sm90/plan_tile.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/values_across.hpp>

@@ -297,14 +297,11 @@ struct launch_args {
   int value_tiles = 0;          ///< of a head
   int counter_place = -1;
   unsigned* counter_word = nullptr;
-<<<<<<< HEAD
   sm80::work_list list{};        ///< lists: its items are the work tiles, and
   float* partial_out = nullptr;  ///< where they leave rows that are not finished, as sm80 rows do
   float* partial_stats = nullptr;
   int partial_stride = 0;
-=======
   bool planner_asks = false;  ///< walks_tiles: words are made by planners
->>>>>>> sparse
 };
 
 /// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,

@@ -1,0 +1,236 @@
+// What the planning warp of a block finds out about a work tile (work_tile.hpp) and leaves in
+// shared memory: its rows, the tiles of keys that each warpgroup goes through, the keys of each
+// row.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/common/prefix.hpp>
+#include <tessera/kernels/attention/sm80/work_list.hpp>
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Cuts the ranges of tiles of keys to the part of the block's that the item has. By one thread.
+template <class Traits>
+__device__ __forceinline__ void leave_part(const launch_args& args, planned_tile<Traits>& planned) {
+  const int begin = planned.tiles[Traits::consumers].first;
+  const int tiles = planned.tiles[Traits::consumers].last - begin;
+  const int part = part_of(args, planned);
+  const int first = begin + args.parts.quotient(tiles * part);
+  const int last = begin + args.parts.quotient(tiles * part + tiles);
+#pragma unroll 1
+  for (int n = 0; n <= Traits::consumers; ++n) {
+    tile_range& range = planned.tiles[n];
+    range.first = max(range.first, first);
+    range.last = min(range.last, last);
+    if (range.first >= range.last) range.first = range.last = 0;
+  }
+}
+
+/// Cuts the ranges of tiles of keys to those of an item, and says where its rows are left. By one
+/// thread.
+template <class Traits>
+__device__ __forceinline__ void leave_item(const launch_args& args, const sm80::work_item& item,
+                                           planned_tile<Traits>& planned) {
+#pragma unroll 1
+  for (int n = 0; n <= Traits::consumers; ++n) {
+    tile_range& range = planned.tiles[n];
+    range.first = max(range.first, item.first_tile);
+    range.last = min(range.last, item.last_tile);
+    if (range.first >= range.last) range.first = range.last = 0;
+  }
+  planned.first_key = item.first_tile * Traits::block_kv;
+  planned.last_key = item.last_tile * Traits::block_kv;
+  planned.partials_of_row = item.splits;
+  planned.first_partial =
+      item.place < 0
+          ? -1
+          : sm80::first_partial_of(args, item, planned.work.kv_head, Traits::block_q) + item.split;
+}
+
+/// What rows [first_row, first_row + rows) of a work tile see of a tile of keys, by a mask functor.
+template <class Traits>
+__device__ __forceinline__ prim::tile_visibility seen_of_tile(const launch_args& args,
+                                                              const typename Traits::hooks& hooks,
+                                                              const work_tile& work, int first_row,
+                                                              int rows, int tile) {
+  const query_span queries = queries_of(args, work, first_row, rows);
+  const int key0 = tile * Traits::block_kv;
+  return hooks.mask.classify(prim::score_tile{
+      work.sequence, work.first_head, work.first_head + static_cast<int>(args.heads_of_tile.value),
+      queries.first, queries.last + 1, key0, min(work.k_len, key0 + Traits::block_kv)});
+}
+
+/// Words of the work tile in shared memory: a lane asks about a tile of keys, for all rows and, if
+/// these do not see it alike, for those of each warpgroup. By a whole warp.
+template <class Traits>
+__device__ __forceinline__ void ask_about_tiles(const launch_args& args,
+                                                const typename Traits::hooks& hooks,
+                                                planned_tile<Traits>& planned) {
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const tile_range block = planned.tiles[Traits::consumers];
+#pragma unroll 1
+  for (int word = block.first / 32; word * 32 < block.last; ++word) {
+    const int tile = word * 32 + lane;
+    prim::tile_visibility seen = prim::tile_visibility::skip;
+    if (tile >= block.first && tile < block.last) {
+      seen = seen_of_tile<Traits>(args, hooks, planned.work, 0, Traits::block_q, tile);
+    }
+    const bool differs = seen == prim::tile_visibility::partial;
+#pragma unroll 1
+    for (int n = 0; n < Traits::consumers; ++n) {
+      prim::tile_visibility own = seen;
+      const int first_row = n * rows_of_warpgroup;
+      if (differs && first_row < planned.work.used) {
+        own = seen_of_tile<Traits>(args, hooks, planned.work, first_row, rows_of_warpgroup, tile);
+      }
+      const unsigned some =
+          __ballot_sync(prim::cuda::all_lanes, own != prim::tile_visibility::skip);
+      const unsigned whole =
+          __ballot_sync(prim::cuda::all_lanes, own == prim::tile_visibility::full);
+      if (lane == 0) {
+        class_words& words = planned.words[word];
+        words.some[n] = some;
+        words.whole[n] = whole;
+        words.some_of_block = n == 0 ? some : words.some_of_block | some;
+      }
+    }
+  }
+  __syncwarp();
+}
+
+/// Shown tiles of keys that are still to be brought when the next work tile is wanted: planning one
+/// takes the longer, the more tiles there are to ask about.
+template <class Traits>
+__device__ __forceinline__ int shown_ahead(const planned_tile<Traits>& planned) {
+  const tile_range& block = planned.tiles[Traits::consumers];
+  return 6 + (block.last - block.first) / 16;
+}
+
+/// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
+/// few registers, so that the tile is written first, and read again for what follows from it.
+/// `known` is the barrier of those for whom all but the keys of rows is enough.
+template <class Traits>
+__device__ __forceinline__ void plan_tile(const launch_args& args,
+                                          const typename Traits::hooks& hooks, int index,
+                                          planned_tile<Traits>& planned, std::uint32_t known) {
+  constexpr int block_kv = Traits::block_kv;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const bool listed = is_listed<Traits>(args);
+  const int number = listed ? args.head_blocks.quotient(index) : 0;
+  const sm80::work_item* item = nullptr;
+  bool is_prefix = false;
+  {
+    work_tile found;
+    const int piece = listed ? -1 : index - args.whole_tiles;
+    if (listed) {
+      item = sm80::item_of(args, number);
+      found.sequence = -1;
+      if (item != nullptr) {
+        is_prefix = item->entry < args.call.prefixes.count;
+        found = listed_work_tile<Traits>(args, *item,
+                                         index - number * static_cast<int>(args.head_blocks.value));
+      }
+    } else if (index >= args.tiles) {
+      found.sequence = -1;
+    } else if (args.call.cu_seqlens_q != nullptr) {
+      found = packed_work_tile(args, index);
+    } else {
+      const int tile = piece < 0 ? index : args.whole_tiles + args.parts.quotient(piece);
+      found = dense_work_tile(args, tile);
+    }
+    if (lane == 0) {
+      planned.work = found;
+      planned.piece = piece;
+    }
+    __syncwarp();
+  }
+  const work_tile& work = planned.work;
+  if (work.sequence < 0) {
+    if (lane == 0) prim::cuda::arrive(known);
+    return;
+  }
+  const auto visible =
+      sm80::visibility_of_entry<mask_mode::window>(args.call, sequence_of(work), is_prefix);
+  if constexpr (Traits::codes_of_heads) {
+    if (lane == 0) {
+      const float scale = scale_of_head<Traits>(args, work.first_head) * prim::log2_e;
+      // A scale of 0 would make NaN of hidden scores, 0 * -inf.
+      planned.log2_scale = fmaxf(fabsf(scale), 1e-30f);
+      planned.turns_scores = scale < 0.0f;
+    }
+  }
+  if constexpr (Traits::modifies) {
+    if (lane == 0) {
+      planned.query_offset = static_cast<int>(visible.mask.offset);
+      planned.classes = classes_of(args, work);
+      if constexpr (Traits::walks_tiles) {
+        if (args.planner_asks) planned.classes = planned.words;
+      }
+    }
+    __syncwarp();
+  }
+  // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
+  if (lane <= Traits::consumers) {
+    const bool block = lane == Traits::consumers;
+    const int first_row = block ? 0 : lane * rows_of_warpgroup;
+    tile_range range;
+    if (first_row < work.used) {
+      const query_span span =
+          queries_of(args, work, first_row, block ? Traits::block_q : rows_of_warpgroup);
+      const prim::block_intervals keys = visible.keys_of(span.first, span.last);
+      if (!keys.some.empty()) {
+        range.first = static_cast<int>(keys.some.begin) / block_kv;
+        range.last = (static_cast<int>(keys.some.end) + block_kv - 1) / block_kv;
+        range.full_first = (static_cast<int>(keys.all.begin) + block_kv - 1) / block_kv;
+        range.full_last = static_cast<int>(keys.all.end) / block_kv;
+      }
+    }
+    planned.tiles[lane] = range;
+  }
+  __syncwarp();
+  if constexpr (Traits::shares_keys) {
+    if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
+  }
+  if constexpr (Traits::lists) {
+    if (lane == 0 && listed) leave_item(args, *item, planned);
+    __syncwarp();
+  }
+  if constexpr (Traits::walks_tiles) {
+    __syncwarp();
+    if (args.planner_asks) ask_about_tiles(args, hooks, planned);
+  }
+  if constexpr (Traits::classifies) {
+    __syncwarp();
+    leave_hidden_tiles(planned);
+    __syncwarp();
+  }
+  if constexpr (Traits::walks_tiles) {
+    if (lane == 0) planned.late = tile_behind(planned, shown_ahead(planned));
+  }
+  // Copies begin before the rest is known, which consumers alone need.
+  if (lane == 0) prim::cuda::arrive(known);
+#pragma unroll 1
+  for (int row = lane; row < Traits::block_q; row += prim::cuda::warp_size) {
+    row_keys keys;
+    if (row < work.used) {
+      const prim::key_interval seen =
+          visible.keys_of(work.first_query + args.heads_of_tile.quotient(row));
+      keys = {static_cast<int>(seen.begin), static_cast<int>(seen.end)};
+      if (listed) {
+        keys.begin = max(keys.begin, planned.first_key);
+        keys.end = min(keys.end, planned.last_key);
+      }
+    }
+    planned.keys[row] = keys;
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm90
