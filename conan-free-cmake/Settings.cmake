@@ -47,6 +47,9 @@ endfunction()
 # rows of any head dim, which may keep values in memory.
 option(TESSERA_QUICK_DEVICE_CODE "Optimise device code little where its objects are not judged" OFF)
 mark_as_advanced(TESSERA_QUICK_DEVICE_CODE)
+if(TESSERA_QUICK_DEVICE_CODE)
+  message(WARNING "TESSERA_QUICK_DEVICE_CODE: rows for GPUs of this build are slow; do not install it")
+endif()
 function(tessera_quick_device_flags result)
   set(${result} "" PARENT_SCOPE)
   if(TESSERA_QUICK_DEVICE_CODE AND CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA"

@@ -25,9 +25,8 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
       return "the row is legal";
     case latent_attention_rule::sm90_rows_are_of_wgmma:
       return "cuda_sm90 rows are forward, of expanded latents of bf16, with selected keys or "
-             "without, "
-             "or absorbed ones of f16 or bf16; all else is cuda_sm80, whose code runs on every "
-             "later GPU";
+             "without, or absorbed ones of f16 or bf16; all else is cuda_sm80, whose code runs on "
+             "every later GPU";
     case latent_attention_rule::type_is_of_matrix_units:
       return "rows of a type are CUDA rows, forward, of absorbed latents of f16 or bf16 or "
              "expanded ones of bf16, which f16 may not hold, or rows of cpu_avx512_bf16, forward, "
