@@ -9,7 +9,7 @@ namespace tessera::prim::cuda {
 /// a block.
 class tile_counter {
  public:
-  /// `tiles` of the launch, at least as many as blocks.
+  /// `tiles` of the launch. Blocks beyond them have no first tile and take none.
   __device__ __forceinline__ tile_counter(unsigned* word, int tiles) : word_(word), tiles_(tiles) {}
 
   /// The next tile; `tiles` or more if there is none. Taken once after each tile: so the taking

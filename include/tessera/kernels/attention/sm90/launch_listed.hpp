@@ -66,6 +66,8 @@ status launch_listed(const attention_kernel_args& args, const Hooks& hooks,
   const schedule cut = cut_of_items(args, list, traits::block_q);
   attention_kernel_args joined = with_joined_rows(args);
   launch_args launched = launch_args_of<Kernel, Hooks>(joined, cut);
+  launched.aligned_out =
+      rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len, args.q_heads, 2);
   if (args.cu_seqlens_q == nullptr) {
     joined.q_len = joined.batch;
     joined.batch = 1;

@@ -292,9 +292,9 @@ struct launch_args {
   bool boxed_out = false;                               ///< the copy unit can write a warp's rows
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
   bool clears_values = false;                           ///< sequences may end before their tensors
-  /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
   std::byte* values = nullptr;  ///< f8_e4m3: tiles of values, as products take them
   int value_tiles = 0;          ///< of a head
+  /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
   int counter_place = -1;
   unsigned* counter_word = nullptr;
   sm80::work_list list{};        ///< lists: its items are the work tiles, and
