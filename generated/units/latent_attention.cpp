@@ -66,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ba7c857a42f1e415";
-  if (kind == device_kind::cuda) return "e9c5917d40e187e5";
+  if (kind == device_kind::cpu) return "b62abbc31c6c14dd";
+  if (kind == device_kind::cuda) return "8e8a85214da70c3c";
   return {};
 }
 

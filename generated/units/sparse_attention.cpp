@@ -96,7 +96,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b24a680ad4f5c235";
-  if (kind == device_kind::cuda) return "987d8d1ccfe92fea";
+  if (kind == device_kind::cuda) return "f5f82fb32ff7059d";
   return {};
 }
 
