@@ -1,6 +1,6 @@
 // How the blocks that write a list of work (work_planner.hpp) pass over lists: what their threads
 // tell each other, lists whose first elements lie in shared memory, sums over a list, the parts of
-// its elements.
+// its elements, the order of items.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,14 @@ static_assert(planner_warps == prim::cuda::warp_size);
 
 /// Blocks that write items, which for long lists takes longer than finding out what they are.
 constexpr int planner_blocks_for(std::int64_t items) {
-  return items < 2 * planner_threads ? 1 : items < 8 * planner_threads ? 8 : 16;
+  return items < planner_threads ? 1 : items < 8 * planner_threads ? 8 : 16;
 }
 
 /// Elements of a list that the planner has in shared memory: as many as fit, for a thousand
 /// sequences and more. It passes over its lists several times, and the L2 cache is far.
-inline constexpr int planner_near = 1280;
+inline constexpr int planner_near = 1536;
+/// Groups with a prefix that it has there: the sequence each begins with, and the keys it shares.
+inline constexpr int planner_groups = 511;
 
 /// What the threads of the planner tell each other.
 struct planner_state {
@@ -39,12 +41,14 @@ struct planner_state {
   int first_tiles[planner_near];
   int first_items[planner_near];
   int first_places[planner_near];
-  int of_warps[2][2][planner_warps];    ///< by turn, then by list
-  long long key_tiles[planner_warps];   ///< of all tiles of rows
-  int longest;                          ///< of one of them
-  int longest_of_groups;                ///< where groups have a kernel of their own: of theirs
-  int items[planner_choices];           ///< by choice
-  prim::divisor each[planner_choices];  ///< tiles of keys of an item, by choice
+  int group_begins[planner_groups + 1];  ///< of groups that share pages, if there is room for all
+  int group_keys[planner_groups];        ///< that such a group shares, in whole tiles
+  int of_warps[2][2][planner_warps];     ///< by turn, then by list
+  long long key_tiles[planner_warps];    ///< of all tiles of rows
+  int longest;                           ///< of one of them
+  int longest_of_groups;                 ///< where groups have a kernel of their own: of theirs
+  int items[planner_choices];            ///< by choice
+  prim::divisor each[planner_choices];   ///< tiles of keys of an item, by choice
   prim::divisor best;
 };
 static_assert(sizeof(planner_state) <= 48 << 10);
@@ -63,6 +67,15 @@ struct near_list {
     if ((Read && blockIdx.x == 0) || i >= planner_near) far[i] = x;
   }
 };
+
+/// Sum over the warp of numbers below 2^57.
+__device__ __forceinline__ long long sum_of_warp(long long x) {
+  constexpr int bits = 26;
+  const auto low = static_cast<unsigned>(x) & ((1u << bits) - 1);
+  const auto high = static_cast<unsigned>(x >> bits);
+  return (static_cast<long long>(__reduce_add_sync(prim::cuda::all_lanes, high)) << bits) +
+         __reduce_add_sync(prim::cuda::all_lanes, low);
+}
 
 /// `N` numbers, of lists that are summed at the same time.
 template <int N>
@@ -105,13 +118,13 @@ __device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
   const int each = count > planner_threads ? 2 : 1;
   for (int begin = 0; begin < count; begin += planner_threads * each, turn ^= 1) {
     const int i = begin + static_cast<int>(threadIdx.x) * each;
-    numbers<N> own{}, next{}, totals{};
-    if (i < count) own = count_of(i);
-    numbers<N> both = own;
-    if (each > 1 && i + 1 < count) {
-      next = count_of(i + 1);
+    numbers<N> own{}, both{}, totals{};
+#pragma unroll 1
+    for (int j = i; j < min(i + each, count); ++j) {  // short code: it is fetched once
+      own = both;
+      both = count_of(j);
 #pragma unroll
-      for (int n = 0; n < N; ++n) both.of[n] = min(own.of[n] + next.of[n], most.of[n]);
+      for (int n = 0; n < N; ++n) both.of[n] = min(own.of[n] + both.of[n], most.of[n]);
     }
     numbers<N> sums = sums_before(both, state, turn, totals);
 #pragma unroll
@@ -133,19 +146,36 @@ __device__ __forceinline__ numbers<N> sums_of(int count, const numbers<N>& most,
 
 /// visit(i, part, n) for each n below firsts[count]: part n - firsts[i] of i, which has the parts
 /// firsts[i] to firsts[i + 1] - 1. Each n is looked up, so that all threads of `blocks` blocks have
-/// as many, however many parts an i has; first where it is if all have as many.
+/// as many, however many parts an i has; first where it is if all have as many, or all before
+/// `border` and all behind it, then beside that.
 template <class Firsts, class Visit>
-__device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, int block, int blocks,
-                                            const Visit& visit) {
+__device__ __forceinline__ void visit_parts(const Firsts& firsts, int border, int count, int block,
+                                            int blocks, const Visit& visit) {
   const int end = firsts[count];
-  const float of_part = static_cast<float>(count) / static_cast<float>(max(1, end));
-  for (int n = block * planner_threads + static_cast<int>(threadIdx.x); n < end;
+  const int parts_before = firsts[border];
+  const float of_part_before =
+      __fdividef(static_cast<float>(border), static_cast<float>(max(1, parts_before)));
+  const float of_part_behind = __fdividef(static_cast<float>(count - border),
+                                          static_cast<float>(max(1, end - parts_before)));
+  // Warps of all blocks have some before one of them has more: what a block does takes as long as
+  // its instructions, all of one multiprocessor.
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+  for (int n = (warp * blocks + block) * prim::cuda::warp_size + lane; n < end;
        n += blocks * planner_threads) {
-    int i = min(static_cast<int>((static_cast<float>(n) + 0.5f) * of_part), count - 1);
+    const bool before_border = n < parts_before;
+    const int low = before_border ? 0 : border;
+    const int high = before_border ? border : count;
+    const float parts = static_cast<float>(before_border ? n : n - parts_before) + 0.5f;
+    int i = low + static_cast<int>(parts * (before_border ? of_part_before : of_part_behind));
+    i = min(i, high - 1);
     int behind = i + 1;
-    if (firsts[i] > n || firsts[behind] <= n) {
-      i = 0;
-      behind = count;
+    if (firsts[i] > n) {
+      behind = i;
+      i = firsts[i - 1] <= n ? i - 1 : low;
+    } else if (firsts[behind] <= n) {
+      i = behind;
+      behind = firsts[i + 1] > n ? i + 1 : high;
     }
     while (behind - i > 1) {
       const int middle = (i + behind) / 2;
@@ -155,6 +185,30 @@ __device__ __forceinline__ void visit_parts(const Firsts& firsts, int count, int
     }
     visit(i, n - firsts[i], n);
   }
+}
+
+/// The place of item `at` in the order of blocks: those of groups, the first `shared` of all, are
+/// spread over the launch, since they multiply more than they read.
+__device__ __forceinline__ int place_in_order(int at, int shared, int count) {
+  const int others = count - shared;
+  const auto part = [](int a, int b, int of, int more) {
+    // Without a division of 64 bits where there are few.
+    if (a < 1 << 15 && b < 1 << 15) return (a * b + more) / of;
+    return static_cast<int>((static_cast<std::int64_t>(a) * b + more) / of);
+  };
+  if (at < shared) return at + part(at, others, shared, shared - 1);
+  return at - shared + part(at - shared, shared, others, 0) + 1;
+}
+
+/// prim::divisor::of without a division of 64 bits, for which all threads would wait.
+__device__ __forceinline__ prim::divisor divisor_of(int value) {
+  const int shift = value > 1 ? 32 - __clz(value - 1) : 0;
+  const std::int64_t excess = ((std::int64_t{1} << shift) - value) << 32;
+  auto quotient =
+      static_cast<std::int64_t>(static_cast<double>(excess) / static_cast<double>(value));
+  if (quotient * value > excess) --quotient;  // what is next to a whole number was rounded to it
+  return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(quotient + 1),
+          static_cast<std::uint32_t>(shift)};
 }
 
 }  // namespace tessera::kernels::attention::sm80

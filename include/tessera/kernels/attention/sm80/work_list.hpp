@@ -29,12 +29,15 @@ struct alignas(16) work_item {
   int reserved = 0;
 };
 
-/// A tile of rows of an entry, and its keys.
-struct planned_tile {
+/// A tile of rows of an entry, and its keys, read and written at once.
+struct alignas(16) planned_tile {
   int entry = 0;
-  int first_row = 0;                  ///< of the entry's folded axis
-  int first_tile = 0, last_tile = 0;  ///< of keys
-  int joined = 0;                     ///< 1: its rows are combined with those of another entry
+  int first_row = 0;   ///< of the entry's folded axis
+  int first_tile = 0;  ///< of keys, up to the next
+  unsigned last_tile : 31 = 0;
+  unsigned joined : 1 = 0;  ///< its rows are combined with those of another entry
+
+  __device__ __forceinline__ int keys() const { return static_cast<int>(last_tile) - first_tile; }
 };
 
 /// Entries that have rows, and the rows behind the last.
