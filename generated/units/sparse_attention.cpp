@@ -96,7 +96,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b24a680ad4f5c235";
-  if (kind == device_kind::cuda) return "f5f82fb32ff7059d";
+  if (kind == device_kind::cuda) return "f8b6d8d3697df46f";
   return {};
 }
 

@@ -1,6 +1,6 @@
 // All three gradients in one pass on Hopper (sm_90a): two warpgroups own 128 keys and walk through
 // the queries of their group that see them. d_k and d_v stay in registers; what the block adds to
-// d_q goes to f32 sums in memory, to which blocks of other keys add too, in no order.
+// d_q goes to f32 sums in memory, to which blocks of other keys add too, in no order or in turns.
 //
 // T. Dao, "FlashAttention-2", arXiv:2307.08691; J. Shah et al., "FlashAttention-3",
 // arXiv:2407.08608. Scores are computed transposed: a warpgroup's 64 keys are its rows, so weights
