@@ -147,25 +147,32 @@ struct delta_head {
   /// From the gradients of `out` and of the last state those of every token; `d_state` becomes that
   /// of the initial state. Errors of gradients of decays are relative to the largest elements that
   /// it had so far and that have not decayed since: a step that takes them back leaves their
-  /// rounding.
+  /// rounding. Chunks may find them as sums over the tokens that follow, whose terms cancel but for
+  /// the rounding of f32.
   std::vector<delta_token_gradient<Number>> backward(const std::vector<numbers<Number>>& d_out,
                                                      delta_state<Number>& d_state) const {
     std::vector<delta_token_gradient<Number>> all(tokens.size());
-    double largest_held = d_state.largest();
+    gradient_sizes sizes{d_state.largest()};
     for (std::size_t t = tokens.size(); t-- > 0;) {
       if (tokens[t].is_padding) continue;
       if (tokens[t].read.empty()) {
-        delta_step_back(t, d_out[t], d_state, largest_held, all[t]);
+        delta_step_back(t, d_out[t], d_state, sizes, all[t]);
       } else {
-        low_rank_step_back(t, d_out[t], d_state, largest_held, all[t]);
+        low_rank_step_back(t, d_out[t], d_state, sizes, all[t]);
       }
-      largest_held *= largest_of(tokens[t].decay);
-      if (tokens[t].starts_anew) d_state.clear(), largest_held = 0;
+      sizes.held *= largest_of(tokens[t].decay);
+      if (tokens[t].starts_anew) d_state.clear(), sizes = {};
     }
     return all;
   }
 
  private:
+  struct gradient_sizes {
+    double held = 0;  ///< the largest elements of d_state so far that have not decayed since
+    /// The largest product of elements of a state and of its gradient, over the tokens so far.
+    double product = 0;
+  };
+
   static void advance(delta_state<Number>& state, const delta_token<Number>& token) {
     if (token.read.empty()) {
       state.scale_rows(token.decay);
@@ -186,12 +193,12 @@ struct delta_head {
     return held;
   }
 
-  /// The gradient of log decays, for d_state behind the step without the decay itself, whose
-  /// elements were `largest_held`.
+  /// The gradient of log decays, for d_state behind the step without the decay itself. A chunk's
+  /// sum of terms of f32 is off by some 2^-18 of them; bounds of 16 bits are some 2^-6 of sizes.
   static void find_decay(const delta_token<Number>& token, const delta_state<Number>& decayed,
-                         const delta_state<Number>& d_state, double largest_held,
+                         const delta_state<Number>& d_state, const gradient_sizes& sizes,
                          term_sums<Number>& to) {
-    to.size = largest_held * decayed.largest();
+    to.size = std::max(sizes.held * decayed.largest(), 0x1p-10 * sizes.product);
     to.value.assign(token.decay.size(), 0);
     for (std::size_t c = 0; c < token.decay.size(); ++c) {
       term_sum<Number> sum;
@@ -202,14 +209,15 @@ struct delta_head {
   }
 
   void low_rank_step_back(std::size_t t, const numbers<Number>& d_out, delta_state<Number>& d_state,
-                          double& largest_held, delta_token_gradient<Number>& to) const {
+                          gradient_sizes& sizes, delta_token_gradient<Number>& to) const {
     const delta_token<Number>& token = tokens[t];
     const delta_state<Number>& before = states[t];
     delta_state<Number> after = before;
     advance(after, token);
     to.query = after.times(d_out);
     d_state.add_outer(1, token.query, d_out);
-    largest_held = std::max(largest_held, d_state.largest());
+    sizes.held = std::max(sizes.held, d_state.largest());
+    sizes.product = std::max(sizes.product, d_state.largest() * after.largest());
     const numbers<Number> held = before.transposed_times(token.read).value;
     to.key = d_state.times(token.value);
     to.value = d_state.transposed_times(token.key);
@@ -218,13 +226,13 @@ struct delta_head {
     to.read = before.times(d_held);
     delta_state<Number> decayed = before;
     decayed.scale_rows(token.decay);
-    find_decay(token, decayed, d_state, largest_held, to.decay);
+    find_decay(token, decayed, d_state, sizes, to.decay);
     d_state.scale_rows(token.decay);
     d_state.add_outer(1, token.read, d_held);
   }
 
   void delta_step_back(std::size_t t, const numbers<Number>& d_out, delta_state<Number>& d_state,
-                       double& largest_held, delta_token_gradient<Number>& to) const {
+                       gradient_sizes& sizes, delta_token_gradient<Number>& to) const {
     const delta_token<Number>& token = tokens[t];
     delta_state<Number> before = states[t];
     before.scale_rows(token.decay);
@@ -234,7 +242,8 @@ struct delta_head {
 
     to.query = after.times(d_out);
     d_state.add_outer(1, token.query, d_out);
-    largest_held = std::max(largest_held, d_state.largest());
+    sizes.held = std::max(sizes.held, d_state.largest());
+    sizes.product = std::max(sizes.product, d_state.largest() * after.largest());
     const term_sums<Number> d_written = d_state.transposed_times(token.key);
     to.value = d_written;
     to.value.size *= std::fabs(static_cast<double>(token.beta));
@@ -253,7 +262,7 @@ struct delta_head {
     for (std::size_t c = 0; c < token.key.size(); ++c) to.key.value[c] -= by_read.value[c];
     to.state_size = std::max(to.state_size, d_state.largest());
     d_state.add_outer(-1, token.key, to.value.value);
-    find_decay(token, before, d_state, largest_held, to.decay);
+    find_decay(token, before, d_state, sizes, to.decay);
     d_state.scale_rows(token.decay);
   }
 };
