@@ -30,6 +30,7 @@
 
 #include <tessera/kernels/delta_rule/common/gates.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_back_pieces.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channel_blocks.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channel_gates.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channel_memory.hpp>
@@ -373,16 +374,7 @@ __global__ void __launch_bounds__(2 * Shape::threads, Shape::keys > 64 ? 1 : 2)
   using gradients = channel_chunk_gradients<Element, Shape>;
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<channel_gradient_memory<Shape>*>(memory);
-  const recurrence::tile_item item(blockIdx.x, 1, args.call.value_heads);
-  const sequence all = sequence_of<device_code>(args.call, item.sequence);
-  if (all.is_rest) {
-    if (blockIdx.y == 0) gradients::clear(args, d_q, d_k, all, item.head);
-    return;
-  }
-  if (!all.has_states || all.length == 0) return;
-  gradients of_head(args, d_q, d_k, shared, all, item.head);
-  const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
-  for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) of_head.run(chunk);
+  walk_chunks<gradients, Shape>(shared, args, d_q, d_k);
 }
 
 }  // namespace tessera::kernels::delta_rule::sm80

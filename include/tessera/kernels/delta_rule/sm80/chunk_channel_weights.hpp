@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_back_pieces.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_channels.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_memory.hpp>
@@ -111,14 +112,7 @@ __global__ void __launch_bounds__(Shape::threads, 3)
   const recurrence::tile_item item(blockIdx.x, 1, call.value_heads);
   const sequence all = sequence_of<device_code>(call, item.sequence);
   if (all.is_rest || !all.has_states || all.length == 0) return;
-  if (threadIdx.x == 0) {
-    const std::int64_t key_head =
-        recurrence::shared_head(item.head, call.value_heads, call.key_heads);
-    shared.rows_q = ordered_rows::of(call.q, all, key_head);
-    shared.rows_k = ordered_rows::of(call.k, all, key_head);
-    shared.rows_g = ordered_rows::of(call.decay, all, item.head);
-    shared.rows_beta = ordered_rows::of(call.beta, all, item.head);
-  }
+  if (threadIdx.x == 0) find_rows_of_weights(shared, call, all, item.head);
   __syncthreads();
 
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
@@ -127,11 +121,7 @@ __global__ void __launch_bounds__(Shape::threads, 3)
   for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) {
     const std::int64_t first = chunk * Shape::tokens, place = args.place_of(all, chunk, item.head);
     const int count = static_cast<int>(min(all.length - first, std::int64_t{Shape::tokens}));
-    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
-        prim::cuda::shared_address(shared.q), call.q.data, shared.rows_q, first, count, keys);
-    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
-        prim::cuda::shared_address(shared.k), call.k.data, shared.rows_k, first, count, keys);
-    prim::cuda::commit_copies();
+    copy_queries_and_keys<Element, Shape>(shared, call, first, count, keys);
     if (thread < Shape::tokens) {
       shared.beta[thread] =
           thread < count ? beta_of<device_code>(

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
+#include <tessera/kernels/delta_rule/sm80/chunk_back_pieces.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_forward.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_memory.hpp>
@@ -51,26 +52,16 @@ __global__ void __launch_bounds__(Shape::threads, 4)
   const recurrence::tile_item item(blockIdx.x, 1, call.value_heads);
   const sequence all = sequence_of<device_code>(call, item.sequence);
   if (all.is_rest || !all.has_states || all.length == 0) return;
-  if (threadIdx.x == 0) {
-    const std::int64_t key_head =
-        recurrence::shared_head(item.head, call.value_heads, call.key_heads);
-    shared.rows_q = ordered_rows::of(call.q, all, key_head);
-    shared.rows_k = ordered_rows::of(call.k, all, key_head);
-    shared.rows_g = ordered_rows::of(call.decay, all, item.head);
-    shared.rows_beta = ordered_rows::of(call.beta, all, item.head);
-  }
+  if (threadIdx.x == 0) find_rows_of_weights(shared, call, all, item.head);
   __syncthreads();
 
-  const int warp = static_cast<int>(threadIdx.x) / 32, keys = static_cast<int>(call.key_dim);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int keys = static_cast<int>(call.key_dim);
   const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
   for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) {
     const std::int64_t first = chunk * Shape::tokens;
     const int count = static_cast<int>(min(all.length - first, std::int64_t{Shape::tokens}));
-    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
-        prim::cuda::shared_address(shared.q), call.q.data, shared.rows_q, first, count, keys);
-    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
-        prim::cuda::shared_address(shared.k), call.k.data, shared.rows_k, first, count, keys);
-    prim::cuda::commit_copies();
+    copy_queries_and_keys<Element, Shape>(shared, call, first, count, keys);
     load_gates(call, shared, all, item.head, first);
     prim::cuda::wait_copies<0>();
     __syncthreads();
