@@ -43,8 +43,9 @@ endfunction()
 
 # For machines that compile device code and cannot run it, as .ci/run does: nvcc 13 then optimises as little
 # as it can what no check reads off the objects, which takes a third of the time. Rows of attention and its
-# gradients stay as they are shipped, because tests/build/cuda_resources.py judges their registers, but for
-# rows of any head dim, which may keep values in memory.
+# gradients, block-sparse ones too (they are the same kernels), stay as they are shipped, because
+# tests/build/cuda_resources.py judges their registers, but for rows of any head dim, which may keep values
+# in memory.
 option(TESSERA_QUICK_DEVICE_CODE "Optimise device code little where its objects are not judged" OFF)
 mark_as_advanced(TESSERA_QUICK_DEVICE_CODE)
 if(TESSERA_QUICK_DEVICE_CODE)
@@ -62,7 +63,8 @@ endfunction()
 function(tessera_quick_device_units)
   tessera_quick_device_flags(flags)
   set(units ${ARGN})
-  list(FILTER units EXCLUDE REGEX "/attention_(backward|[a-z0-9_]*_to_d)[^/]*$")
+  list(FILTER units EXCLUDE REGEX
+    "/(attention_(backward|[a-z0-9_]*_to_d)|sparse_attention_blocksparse_backward_)[^/]*$")
   if(flags AND units)
     set_property(SOURCE ${units} APPEND PROPERTY COMPILE_OPTIONS ${flags})
   endif()
