@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The headers of include/, device code excepted: headers.py COMPILER|--tidy [JOBS].
+"""The headers of include/, device code excepted: headers.py COMPILER|--tidy [--together].
 
 With a compiler: each compiles alone, CPU kernels also with the instruction sets of the last back end,
-headers of one set (*_avx*.hpp) only so. With --tidy: clang-tidy over one unit that includes them all,
+headers of one set (*_avx*.hpp) only so. With --together, for another compiler's opinion: all of
+them in one unit for each such set of flags. With --tidy: clang-tidy over one unit that includes them all,
 with those instruction sets and clang's warnings.
 
 What many headers include is precompiled. That proves the same: a header is put behind a precompiled one
@@ -150,6 +151,21 @@ def sets_of(name):
     return [[], WIDEST] if "/prim/cpu/" in name or "/kernels/" in name else [[]]
 
 
+def compile_together(compiler, headers):
+    """For each set of flags the headers that are compiled with it, in one unit."""
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor() as pool:
+        checker = Checker(compiler, folder)
+
+        def check(sets):
+            source = checker.source("all", sets, ".cpp", 0)
+            named = [name for name in headers if sets or [] in sets_of(name)]
+            source.write_text("".join(f"#include <{name}>\n" for name in named))
+            done = checker.run("-fsyntax-only", "-Werror", *sets, source)
+            return done.stdout + done.stderr if done.returncode != 0 else ""
+
+        return [fault for fault in pool.map(check, ([], WIDEST)) if fault]
+
+
 def compile_all(compiler, headers, jobs):
     tasks = [(name, sets) for name in headers for sets in sets_of(name)]
     with tempfile.TemporaryDirectory() as folder, \
@@ -173,12 +189,16 @@ def tidy(headers):
 
 
 def main():
-    if not 2 <= len(sys.argv) <= 3:
-        sys.exit("usage: headers.py COMPILER|--tidy [JOBS]")
-    jobs = int(sys.argv[2]) if len(sys.argv) == 3 else os.cpu_count() or 1
+    if len(sys.argv) != 2 and sys.argv[2:] != ["--together"]:
+        sys.exit("usage: headers.py COMPILER|--tidy [--together]")
     headers = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.hpp"))
     headers = without_device_code(headers)
-    faults = tidy(headers) if sys.argv[1] == "--tidy" else compile_all(sys.argv[1], headers, jobs)
+    if sys.argv[1] == "--tidy":
+        faults = tidy(headers)
+    elif len(sys.argv) == 3:
+        faults = compile_together(sys.argv[1], headers)
+    else:
+        faults = compile_all(sys.argv[1], headers, os.cpu_count() or 1)
     if faults:
         sys.exit("\n".join(faults))
     print(f"{len(headers)} headers")
