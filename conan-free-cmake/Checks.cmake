@@ -45,8 +45,8 @@ tessera_check(headers TIMEOUT 600 COMMAND Python3::Interpreter
   ${checks}/headers.py ${CMAKE_CXX_COMPILER})
 tessera_check(rules TIMEOUT 300 COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
 if(also_clang)
-  tessera_check(headers_clang TIMEOUT 600 COMMAND Python3::Interpreter
-    ${checks}/headers.py ${TESSERA_CLANGXX})
+  tessera_check(headers_clang TIMEOUT 300 COMMAND Python3::Interpreter
+    ${checks}/headers.py ${TESSERA_CLANGXX} --together)
   tessera_check(rules_clang TIMEOUT 300 COMMAND Python3::Interpreter ${checks}/rules.py ${TESSERA_CLANGXX})
 endif()
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The headers of include/, device code excepted: headers.py COMPILER|--tidy [JOBS].
+"""The headers of include/, device code excepted: headers.py COMPILER|--tidy [--together].
 
-With a compiler: each compiles alone, CPU kernels also with the instruction sets of the last back end,
-headers of one set (*_avx*.hpp) only so. With --tidy: clang-tidy over one unit that includes them all,
-with those instruction sets and clang's warnings.
+With a compiler: each compiles alone, headers of instruction sets (*_avx*.hpp) with those of the last
+back end, and all of them together with these. With --together, for another compiler's opinion: all in a
+unit with these, all but those headers in one without. With --tidy: clang-tidy over one unit that includes
+them all, with those instruction sets and clang's warnings.
 
 What many headers include is precompiled. That proves the same: a header is put behind a precompiled one
 only if it includes that one anyway, all includes stand before a header's own code, and every header that
@@ -145,22 +146,33 @@ class Checker:
 
 
 def sets_of(name):
-    if "_avx" in pathlib.Path(name).name:
-        return [WIDEST]
-    return [[], WIDEST] if "/prim/cpu/" in name or "/kernels/" in name else [[]]
+    return WIDEST if "_avx" in pathlib.Path(name).name else []
 
 
-def compile_all(compiler, headers, jobs):
-    tasks = [(name, sets) for name in headers for sets in sets_of(name)]
+def check_each(checker, headers, pool):
+    chosen = precompiled_for(headers, checker.sizes_of)
+    wanted = {(chosen[name], tuple(sets_of(name))) for name in headers if chosen[name]}
+    behind = dict(zip(wanted, pool.map(checker.precompile, wanted)))
+    return list(pool.map(lambda name: checker.check(
+        name, sets_of(name), behind.get((chosen[name], tuple(sets_of(name))), [])), headers))
+
+
+def compile_together(checker, headers, sets):
+    """A unit of all headers that compile with these instruction sets; what is wrong with it."""
+    source = checker.source("all", sets, ".cpp", 0)
+    source.write_text("".join(f"#include <{name}>\n" for name in headers if sets or not sets_of(name)))
+    done = checker.run("-fsyntax-only", "-Werror", *sets, source)
+    return done.stdout + done.stderr if done.returncode != 0 else ""
+
+
+def compile_all(compiler, headers, jobs, alone):
     with tempfile.TemporaryDirectory() as folder, \
             concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         checker = Checker(compiler, folder)
-        chosen = precompiled_for(headers, checker.sizes_of)
-        wanted = {(chosen[name], tuple(sets)) for name, sets in tasks if chosen[name]}
-        behind = dict(zip(wanted, pool.map(checker.precompile, wanted)))
-        faults = pool.map(lambda task: checker.check(
-            *task, behind.get((chosen[task[0]], tuple(task[1])), [])), tasks)
-        return [fault for fault in faults if fault]
+        together = [pool.submit(compile_together, checker, headers, sets)
+                    for sets in ([WIDEST] if alone else [WIDEST, []])]
+        faults = check_each(checker, headers, pool) if alone else []
+        return [fault for fault in [*faults, *(unit.result() for unit in together)] if fault]
 
 
 def tidy(headers):
@@ -173,12 +185,14 @@ def tidy(headers):
 
 
 def main():
-    if not 2 <= len(sys.argv) <= 3:
-        sys.exit("usage: headers.py COMPILER|--tidy [JOBS]")
-    jobs = int(sys.argv[2]) if len(sys.argv) == 3 else os.cpu_count() or 1
+    if len(sys.argv) != 2 and sys.argv[2:] != ["--together"]:
+        sys.exit("usage: headers.py COMPILER|--tidy [--together]")
     headers = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.hpp"))
     headers = without_device_code(headers)
-    faults = tidy(headers) if sys.argv[1] == "--tidy" else compile_all(sys.argv[1], headers, jobs)
+    if sys.argv[1] == "--tidy":
+        faults = tidy(headers)
+    else:
+        faults = compile_all(sys.argv[1], headers, os.cpu_count() or 1, alone=len(sys.argv) == 2)
     if faults:
         sys.exit("\n".join(faults))
     print(f"{len(headers)} headers")

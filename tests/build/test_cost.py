@@ -5,7 +5,8 @@ above its budget, so that families can be added for years.
 usage: test_cost.py BUILD_FOLDER
 
 The seconds are those that tests/cost.txt records (tools/measure-cost --write), so that no machine and no
-hour decides; a unit counts as often as the build compiles it, one without a record as UNKNOWN. What the
+hour decides; a unit counts as often as the build compiles it, one without a record as UNKNOWN. Of files that
+are compiled together each counts with its own record, and none of them together may take a minute. What the
 tests themselves took in the last run of ctest is printed beside it."""
 import collections
 import json
@@ -14,10 +15,13 @@ import sys
 
 from consumer import ROOT, Failed, script
 
+sys.path.insert(0, str(ROOT / "tools/lib"))
+from joined_units import files_of  # noqa: E402
+
 MOST_OF_UNIT = 60
 UNKNOWN = 8
 # Of one core. The parts that every family shares count as one; a family that is not named gets NEW_FAMILY.
-BUDGETS = {"shared parts": 1150, "attention": 560, "GPU tests": 420}
+BUDGETS = {"shared parts": 900, "attention": 560, "GPU tests": 420}
 NEW_FAMILY = 150
 
 
@@ -40,6 +44,12 @@ def recorded():
     return {path: float(seconds) for seconds, _, path in fields}
 
 
+def tests_of(unit):
+    """The files under tests/ that a unit is made of."""
+    return [file.relative_to(ROOT / "tests").as_posix() for file in files_of(unit)
+            if file.is_relative_to(ROOT / "tests")]
+
+
 def seconds_of_tests(build, families):
     """Seconds of the last run, by family, as ctest keeps them: lines of name, runs and seconds."""
     file = build / "Testing/Temporary/CTestCostData.txt"
@@ -56,20 +66,20 @@ def main():
     record, faults = recorded(), []
     units, unknown, compiled = collections.Counter(), collections.Counter(), collections.Counter()
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        file = pathlib.Path(entry["file"])
-        if not file.is_relative_to(ROOT / "tests"):
-            continue
-        path = file.relative_to(ROOT / "tests").as_posix()
-        family, seconds = family_of(path, families), record.get(path, UNKNOWN)
-        units[family] += 1
-        unknown[family] += path not in record
-        compiled[family] += seconds
+        paths = tests_of(entry["file"])
+        for path in paths:
+            family = family_of(path, families)
+            units[family] += 1
+            unknown[family] += path not in record
+            compiled[family] += record.get(path, UNKNOWN)
+        seconds = sum(record.get(path, UNKNOWN) for path in paths)
         if seconds > MOST_OF_UNIT:
-            faults.append(f"tests/{path} compiles for {seconds:.0f} s, a unit at most for {MOST_OF_UNIT}")
+            faults.append(f"{' with '.join(f'tests/{path}' for path in paths)} compiles for {seconds:.0f} s, "
+                          f"a unit at most for {MOST_OF_UNIT}")
     ran = seconds_of_tests(build, families)
     for family in sorted(units):
         budget = BUDGETS.get(family, NEW_FAMILY)
-        print(f"{family}: {units[family]} units, {unknown[family]} without a record, compile for "
+        print(f"{family}: {units[family]} files, {unknown[family]} without a record, compile for "
               f"{compiled[family]:.0f} s of one core (budget {budget})" +
               (f"; its tests took {ran[family]:.0f} s" if ran else ""))
         if compiled[family] > budget:
