@@ -173,11 +173,6 @@ class code_product {
     for (std::int64_t at = 0; at < layout_.groups * size; at += 64) TESSERA_PREFETCH(bytes + at);
   }
 
-  TESSERA_INLINE void ask_for_start(const std::byte* codes) const {
-    const std::int64_t bytes = std::min<std::int64_t>(512, weights_.codes.row * 4);
-    for (std::int64_t at = 0; at < bytes; at += 64) TESSERA_PREFETCH(codes + at);
-  }
-
   /// Scales of a row's groups and what sums of groups of a are multiplied by, zeros behind them.
   template <class Form>
   void read_numbers(const Form& form, const packed_weights& weights, std::int64_t row, int number,
@@ -222,8 +217,6 @@ class code_product {
       const std::int64_t end = std::min(first + piece, columns);
       prim::for_each_row_tile<Operand::weight_rows(Rows)>(at.rows, [&]<int Count>(int r) {
         if (first == 0) {
-          // Scales take long to read; without requests nobody would bring codes meanwhile.
-          if constexpr (!Operand::asks_ahead(Rows)) ask_for_start(codes_of(weights, at.row + r));
           for (int i = r; i < r + Count; ++i) {
             if (m == 0) read_numbers(form, weights, at.row + i, i, memory);
             start<Rows, Form>(memory.offsets + i * numbers_stride_, sums,
