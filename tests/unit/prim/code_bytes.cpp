@@ -115,60 +115,63 @@ TEST(code_blocks, lanes_have_neighbouring_words) {
 
 TEST(code_blocks, spread_gives_each_lane_the_scale_of_its_group) {
   std::array<float, 16> scales{}, lanes{};
-  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i);
-  const __m512 all = _mm512_loadu_ps(scales.data());
-  for (int shift = 3; shift < 8; ++shift) {
-    const auto columns = any_blocks::later(any_blocks::columns_of_lanes(8), 256);
-    _mm512_storeu_ps(lanes.data(), any_blocks::spread(all, columns, any_blocks::broadcast(shift)));
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      EXPECT_EQ(lanes[lane], scales[((256 + 8 * lane) >> shift) % 16]) << shift << ", " << lane;
-    }
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i) + 1;
+  for (int shift = 3; shift < 9; ++shift) {
+    const auto groups = any_blocks::groups_of_lanes(8, shift);
+    const auto expect = [&](__m512 found) {
+      _mm512_storeu_ps(lanes.data(), any_blocks::spread(found, groups));
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        EXPECT_EQ(lanes[lane], scales[(8 * lane) >> shift]) << shift << ", " << lane;
+      }
+    };
+    expect(any_blocks::load_scales<16>(scales.data()));
+    if (shift >= 5) expect(any_blocks::load_scales<4>(scales.data()));
   }
 }
 #endif
 
 #if defined(__AVX512BF16__)
-/// Whole numbers: sums are exact in any order. Few rows and many go different ways to the same
-/// sums.
-template <int Rows>
+/// Whole numbers: sums are exact in any order.
+template <int Registers, int Rows>
 void expect_products() {
   using pairs = prim::code_pairs<isa::avx512_bf16>;
   const auto codes = some_codes();
   std::array<bf16, 16> entries{};
   for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = bf16(static_cast<float>(i) - 8);
-  std::array<bf16, Rows * 256> x{};
+  std::array<bf16, Rows * 128> x{};
   for (std::size_t i = 0; i < x.size(); ++i) {
     x[i] = bf16(static_cast<float>(static_cast<int>(i * 37 % 41) - 20));
   }
-  __m512i block[2];
-  const __m512i first = _mm512_loadu_si512(codes.data());
-  block[0] = first;
-  block[1] = _mm512_xor_si512(first, _mm512_set1_epi8(0x35));
-  std::array<std::byte, 128> held{};
-  _mm512_storeu_si512(held.data(), block[0]);
-  _mm512_storeu_si512(held.data() + 64, block[1]);
-  __m512 sums[Rows];
-  pairs::products(pairs::table_of(entries.data()), block, x.data(), 256, sums);
-  for (std::size_t row = 0; row < Rows; ++row) {
-    std::array<float, 16> lanes{};
-    _mm512_storeu_ps(lanes.data(), sums[row]);
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      float sum = 0;
-      for (std::size_t r = 0; r < 2; ++r) {
+  __m512i block[Registers];
+  std::array<std::byte, std::size_t{64} * Registers> held{};
+  for (int r = 0; r < Registers; ++r) {
+    const auto others = _mm512_set1_epi8(static_cast<char>(0x35 * r));
+    block[r] = _mm512_xor_si512(_mm512_loadu_si512(codes.data()), others);
+    _mm512_storeu_si512(held.data() + std::ptrdiff_t{64} * r, block[r]);
+  }
+  __m512 sums[Registers][Rows];
+  pairs::products(pairs::table_of(entries.data()), block, x.data(), 128, sums);
+  for (std::size_t r = 0; r < Registers; ++r) {
+    for (std::size_t row = 0; row < Rows; ++row) {
+      std::array<float, 16> lanes{};
+      _mm512_storeu_ps(lanes.data(), sums[r][row]);
+      for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+        float sum = 0;
         for (std::size_t code = 0; code < 8; ++code) {
           const std::size_t word = 2 * lane + code / 4, place = code % 4 * 32 + word;
           const float weight =
               static_cast<float>(nibble(held.data() + 64 * r, 8 * lane + code) - 8);
-          sum += weight * static_cast<float>(x[row * 256 + 128 * r + place]);
+          sum += weight * static_cast<float>(x[row * 128 + place]);
         }
+        EXPECT_EQ(lanes[lane], sum) << Rows << " rows: " << r << ", " << row << ", " << lane;
       }
-      EXPECT_EQ(lanes[lane], sum) << Rows << " rows: " << row << ", " << lane;
     }
   }
 }
 TEST(code_pairs, products_are_those_of_entries) {
-  expect_products<1>();
-  expect_products<4>();
+  expect_products<1, 1>();
+  expect_products<2, 2>();
+  expect_products<2, 4>();
 }
 
 TEST(code_words, look_up_puts_each_code_in_its_place) {

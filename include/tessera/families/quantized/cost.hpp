@@ -115,7 +115,7 @@ inline work_estimate estimate_of(const quantized_config& config, const quantized
     const std::int64_t fours = std::max<std::int64_t>(1, (facts.demand.batch / matrices + 3) / 4);
     work.vector_operations = 0.6 * facts.weights * static_cast<double>(fours);
     work.flops = (multiplies_codes(config) ? 6.0 : 2.0) * facts.terms;
-    work.product_share = multiplies_codes(config) ? 0.5 : 0.55;
+    work.product_share = multiplies_codes(config) ? 0.5 : 0.65;
   }
   if (multiplies_tiles(config)) {
     // Words once for 256 rows of x; 16 columns of it, one to three of a row, whether rows or none.

@@ -5,8 +5,9 @@
 // |---|---|
 // | load(codes, block), load_n(codes, bytes, block) | a block of codes, zeros behind them |
 // | by_lanes(block) | words n l .. n l + n - 1 of n registers come to lane l, one to each |
-// | columns_of_lanes(n), later(columns, by) | the first column of each lane of n; of later ones |
-// | spread(scales, columns, shift) | the scale of each lane |
+// | groups_of_lanes(n, shift) | the group of each lane of n columns, from the first lane's on |
+// | load_scales<n>(scales) | of n groups or more |
+// | spread(scales, groups) | the scale of each lane |
 #pragma once
 
 #include <cstddef>
@@ -69,20 +70,24 @@ struct code_blocks {
     block[3] = _mm512_shuffle_i64x2(b, d, 0xee);
   }
 
-  static TESSERA_INLINE reg columns_of_lanes(int columns) {
+  /// Of groups of 2^shift columns. A block has whole groups or lies in one, so that these are the
+  /// same for every block.
+  static TESSERA_INLINE reg groups_of_lanes(int columns, int shift) {
     const reg lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return _mm512_mullo_epi32(lane, broadcast(columns));
+    return _mm512_srlv_epi32(_mm512_mullo_epi32(lane, broadcast(columns)), broadcast(shift));
   }
-  static TESSERA_INLINE reg later(reg columns, int by) {
-    return _mm512_add_epi32(columns, broadcast(by));
+  /// As few as that: a register of them mostly lies across two lines.
+  template <int Groups>
+  static TESSERA_INLINE __m512 load_scales(const float* scales) {
+    if constexpr (Groups <= 4) return _mm512_castps128_ps512(_mm_loadu_ps(scales));
+    return _mm512_loadu_ps(scales);
   }
-  /// The scale of each lane: that of group `column` / 2^shift, of 16 ones.
-  static TESSERA_INLINE __m512 spread(__m512 scales, reg columns, reg shift) {
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(columns, shift), scales);
+  static TESSERA_INLINE __m512 spread(__m512 scales, reg groups) {
+    return _mm512_permutexvar_ps(groups, scales);
   }
-  static TESSERA_INLINE reg broadcast(int x) { return _mm512_set1_epi32(x); }
 
  private:
+  static TESSERA_INLINE reg broadcast(int x) { return _mm512_set1_epi32(x); }
   static TESSERA_INLINE reg every_second(int from) {
     const reg even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     return _mm512_add_epi32(even, broadcast(from));

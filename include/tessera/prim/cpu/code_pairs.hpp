@@ -32,41 +32,30 @@ struct code_pairs<isa::avx512_bf16> {
     return _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
   }
 
-  /// sums[i] = codes times the elements at first + i stride, by lane: of each register of codes
-  /// those of its four registers of places. Those of a register are added up by themselves, so that
-  /// few sums need not wait for each other; the order is the same for any number of them.
+  /// sums[r][i] = codes[r] times the elements at first + i stride, by lane. The elements are loaded
+  /// once for all registers of codes.
   template <int Registers, int Sums>
   static TESSERA_INLINE void products(reg table, const reg (&codes)[Registers], const bf16* first,
-                                      std::int64_t stride, __m512 (&sums)[Sums]) {
+                                      std::int64_t stride, __m512 (&sums)[Registers][Sums]) {
     const bf16* rows[Sums];
     TESSERA_UNROLL
     for (int i = 0; i < Sums; ++i) rows[i] = first + i * stride;
-    // Chains side by side: of few sums those of all registers, of many those of one.
-    constexpr int beside = Sums >= 4 ? 1 : Registers;
     TESSERA_UNROLL
-    for (int from = 0; from < Registers; from += beside) {
-      __m512 own[beside][Sums];
+    for (int j = 0; j < codes_of_word; ++j) {
+      reg weights[Registers];
       TESSERA_UNROLL
-      for (int j = 0; j < codes_of_word; ++j) {
-        TESSERA_UNROLL
-        for (int r = 0; r < beside; ++r) {
-          const reg word = codes[from + r];
-          const reg shifted = j == 0 ? word : _mm512_srli_epi16(word, static_cast<unsigned>(4 * j));
-          const reg weights = _mm512_permutexvar_epi16(shifted, table);
-          TESSERA_UNROLL
-          for (int i = 0; i < Sums; ++i) {
-            const bf16* const x = rows[i] + ((from + r) * codes_of_word + j) * places;
-            const __m512 before = j == 0 ? _mm512_setzero_ps() : own[r][i];
-            own[r][i] =
-                _mm512_dpbf16_ps(before, (__m512bh)weights, (__m512bh)_mm512_loadu_si512(x));
-          }
-        }
+      for (int r = 0; r < Registers; ++r) {
+        const reg shifted =
+            j == 0 ? codes[r] : _mm512_srli_epi16(codes[r], static_cast<unsigned>(4 * j));
+        weights[r] = _mm512_permutexvar_epi16(shifted, table);
       }
       TESSERA_UNROLL
-      for (int r = 0; r < beside; ++r) {
+      for (int i = 0; i < Sums; ++i) {
+        const reg x = _mm512_loadu_si512(rows[i] + j * places);
         TESSERA_UNROLL
-        for (int i = 0; i < Sums; ++i) {
-          sums[i] = from + r == 0 ? own[r][i] : _mm512_add_ps(sums[i], own[r][i]);
+        for (int r = 0; r < Registers; ++r) {
+          const __m512 before = j == 0 ? _mm512_setzero_ps() : sums[r][i];
+          sums[r][i] = _mm512_dpbf16_ps(before, (__m512bh)weights[r], (__m512bh)x);
         }
       }
     }

@@ -9,6 +9,7 @@
 #include <tessera/kernels/grouped_matmul/cpu/row_ranges.hpp>
 #include <tessera/kernels/quantized/cpu/traits.hpp>
 #include <tessera/prim/common/host_device.hpp>
+#include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
 namespace tessera::kernels::quantized::cpu {
@@ -72,6 +73,26 @@ class batch_parts {
   }
 
   std::int64_t items(std::int64_t tiles) const { return tiles * count_; }
+  /// Calls body(tile of the weights, part, thread) for all items, of tiles of so many bytes of
+  /// codes. A thread takes neighbouring items at once: where threads take turns with tiles, each
+  /// asks for the start of what another one reads.
+  template <class Body>
+  void run_items(std::int64_t tiles, std::int64_t bytes, int threads, const Body& body) const {
+    constexpr std::int64_t bytes_at_once = 512 << 10;
+    constexpr int turns_of_thread = 8;  // so that all end at the same time
+    const std::int64_t all = items(tiles);
+    const std::int64_t most = std::min(bytes_at_once / std::max<std::int64_t>(bytes, 1),
+                                       all / (std::int64_t{threads} * turns_of_thread));
+    const std::int64_t together = std::max<std::int64_t>(most, 1);
+    const std::int64_t turns = (all + together - 1) / together;
+    prim::parallel_items<Isa>(turns, threads, [&](std::int64_t turn, int thread) {
+      const std::int64_t end = std::min(all, (turn + 1) * together);
+      for (std::int64_t item = turn * together; item < end; ++item) {
+        run_item(item, tiles,
+                 [&](std::int64_t tile, const batch_part& part) { body(tile, part, thread); });
+      }
+    });
+  }
   /// Calls body(tile of the weights, part): parts of one matrix meet a tile one after the other,
   /// tiles of a matrix the rows of its group.
   template <class Body>

@@ -27,6 +27,14 @@
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
 
+#if defined(__clang__)
+#define TESSERA_UNROLL_FOUR _Pragma("unroll 4")
+#elif defined(__GNUC__)
+#define TESSERA_UNROLL_FOUR _Pragma("GCC unroll 4")
+#else
+#define TESSERA_UNROLL_FOUR
+#endif
+
 namespace tessera::kernels::quantized::cpu {
 
 template <class Isa, class Operand>
@@ -63,15 +71,15 @@ class code_product {
       rows.rows[m] = operand_.pack(x, rows.elements + m * x_stride_, rows.sums + m * sums_stride_);
     });
     const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
-    prim::parallel_items<Isa>(parts.items(tiles), threads, [&](std::int64_t item, int thread) {
-      parts.run_item(item, tiles, [&](std::int64_t number, const batch_part& part) {
-        const std::int64_t row = number * rows_of_tile;
-        const auto count =
-            static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
-        multiply(weights_.at(part.matrix), {row, count, part.first, part.rows}, rows,
-                 rows.scratch + thread * floats_of_thread());
-      });
-    });
+    const std::int64_t bytes = rows_of_tile * weights_.codes.row * 4;
+    parts.run_items(
+        tiles, bytes, threads, [&](std::int64_t number, const batch_part& part, int thread) {
+          const std::int64_t row = number * rows_of_tile;
+          const auto count =
+              static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
+          multiply(weights_.at(part.matrix), {row, count, part.first, part.rows}, rows,
+                   rows.scratch + thread * floats_of_thread());
+        });
   }
 
  private:
@@ -81,8 +89,6 @@ class code_product {
   using reader_type = weight_reader<Isa>;
   static constexpr int rows_of_tile = vec::width;
   static constexpr int most_together = Operand::most_rows;
-  static constexpr int bytes_ahead = 4096;  ///< from codes that are read to those asked for
-  static constexpr int rows_ahead = 4;      ///< from numbers likewise
   /// Of rows of the batch, that stay in the first-level cache beside sums and codes.
   static constexpr std::int64_t bytes_in_cache = 12 << 10;
 
@@ -154,6 +160,11 @@ class code_product {
     }
   }
 
+  /// From numbers that are read to those asked for, rows that have so many bytes of codes.
+  std::int64_t rows_ahead() const {
+    const std::int64_t bytes = std::max<std::int64_t>(weights_.codes.row * 4, 1);
+    return (Operand::numbers_ahead + bytes - 1) / bytes;
+  }
   TESSERA_INLINE void ask_for(const strided_matrix& numbers, std::int64_t row) const {
     if (numbers.data == nullptr) return;
     const auto size = static_cast<std::int64_t>(size_of(numbers.type));
@@ -170,8 +181,8 @@ class code_product {
     const auto groups = static_cast<int>(weights.groups);
     float* const scales = memory.scales + number * numbers_stride_;
     float* const offsets = memory.offsets + number * numbers_stride_;
-    ask_for(weights.scales, row + rows_ahead);
-    ask_for(weights.zeros, row + rows_ahead);
+    ask_for(weights.scales, row + rows_ahead());
+    ask_for(weights.zeros, row + rows_ahead());
     reader.read_all_scales(row, scales);
     const auto whole = static_cast<int>(sums_stride_);
     std::fill(scales + groups, scales + whole, 0.0f);
@@ -203,16 +214,20 @@ class code_product {
     std::fill(memory.lanes + held * Rows * vec::width,
               memory.lanes + rows_of_tile * Rows * vec::width, 0.0f);
     for (std::int64_t first = 0; first < columns; first += piece) {
-      for (int r = 0; r < at.rows; ++r) {
-        float* const lanes = memory.lanes + r * Rows * vec::width;
+      const std::int64_t end = std::min(first + piece, columns);
+      prim::for_each_row_tile<Operand::weight_rows(Rows)>(at.rows, [&]<int Count>(int r) {
         if (first == 0) {
-          if (m == 0) read_numbers(form, weights, at.row + r, r, memory);
-          start<Rows, Form>(memory.offsets + r * numbers_stride_, sums, lanes);
+          for (int i = r; i < r + Count; ++i) {
+            if (m == 0) read_numbers(form, weights, at.row + i, i, memory);
+            start<Rows, Form>(memory.offsets + i * numbers_stride_, sums,
+                              memory.lanes + i * Rows * vec::width);
+          }
         }
-        add_row<Rows>(form, codes_of(weights, at.row + r), memory.scales + r * numbers_stride_,
-                      first, std::min(first + piece, columns), x.elements + of_batch * x_stride_,
-                      lanes);
-      }
+        add_columns<Count, Rows>(form, codes_of(weights, at.row + r), weights.codes.row * 4,
+                                 memory.scales + r * numbers_stride_, first, end,
+                                 x.elements + of_batch * x_stride_,
+                                 memory.lanes + r * Rows * vec::width);
+      });
     }
   }
 
@@ -239,53 +254,95 @@ class code_product {
     for (int i = 0; i < Rows; ++i) vec::store(lanes + i * vec::width, sums[i]);
   }
 
-  /// Adds columns [first, end) of a row of weights to the sums of `Rows` rows of the batch, lane by
-  /// lane: a lane adds the same terms in the same order, whatever goes on beside it.
-  template <int Rows, class Form>
-  TESSERA_INLINE void add_row(const Form& form, const std::byte* codes, const float* scales,
-                              std::int64_t first, std::int64_t end, const std::byte* x,
-                              float* lanes) const {
+  /// Adds columns [first, end) of `Count` rows of weights to their sums with `Rows` rows of the
+  /// batch, lane by lane: a lane adds the same terms in the same order, whatever goes on beside it.
+  template <int Count, int Rows, class Form>
+  TESSERA_INLINE void add_columns(const Form& form, const std::byte* codes, std::int64_t row_bytes,
+                                  const float* scales, std::int64_t first, std::int64_t end,
+                                  const std::byte* x, float* lanes) const {
     constexpr int together = Form::together, bytes_of_block = together * blocks::width;
     constexpr int block = bytes_of_block * 8 / Form::code_bits;
     const int log_group = std::countr_zero(static_cast<unsigned>(weights_.group_size));
-    const auto shift = blocks::broadcast(log_group);
-    reg sums[Rows];
+    const auto groups = blocks::groups_of_lanes(block / blocks::lanes, log_group);
+    reg sums[Count][Rows];
     TESSERA_UNROLL
-    for (int i = 0; i < Rows; ++i) sums[i] = vec::load(lanes + i * vec::width);
-    auto columns =
-        blocks::later(blocks::columns_of_lanes(block / blocks::lanes), static_cast<int>(first));
+    for (int i = 0; i < Count * Rows; ++i) {
+      sums[i / Rows][i % Rows] = vec::load(lanes + i * vec::width);
+    }
     codes += first * Form::code_bits / 8;
     x += first * Operand::element_bytes;
-    // The next block is put in order beside the products of one: a core looks no further ahead.
-    typename blocks::reg next[together];
-    const auto load = [&](std::int64_t left) {
-      if (left >= block) {
-        blocks::load(codes, next);
-      } else {
-        blocks::load_n(codes, static_cast<int>(left * Form::code_bits / 8), next);
-      }
-      blocks::by_lanes(next);
-    };
-    load(end - first);
-    for (std::int64_t column = first; column < end; column += block) {
-      typename blocks::reg packed[together];
+    using code_registers = typename blocks::reg[Count][together];
+    const auto load = [&](code_registers& to) {
       TESSERA_UNROLL
-      for (int i = 0; i < together; ++i) packed[i] = next[i];
+      for (int r = 0; r < Count; ++r) blocks::load(codes + r * row_bytes, to[r]);
       codes += bytes_of_block;
-      load(std::max<std::int64_t>(end - column - block, 0));
+    };
+    const auto load_end = [&](std::int64_t left, code_registers& to) {
+      const auto bytes = static_cast<int>(std::max<std::int64_t>(left, 0) * Form::code_bits / 8);
       TESSERA_UNROLL
-      for (int i = 0; i < together; ++i) TESSERA_PREFETCH(codes + bytes_ahead + i * blocks::width);
-      const std::int64_t window = (column >> log_group) / vec::width * vec::width;
-      const reg scale = blocks::spread(vec::load(scales + window), columns, shift);
-      reg products[Rows];
-      form.multiply(packed, x, x_stride_, products);
+      for (int r = 0; r < Count; ++r) blocks::load_n(codes + r * row_bytes, bytes, to[r]);
+      codes += bytes_of_block;
+    };
+    const std::int64_t ahead = Operand::bytes_ahead(Count * row_bytes) - bytes_of_block;
+    const auto add = [&](std::int64_t column, const code_registers& own) {
+      if constexpr (Operand::asks_ahead(Rows)) {
+        TESSERA_UNROLL
+        for (int i = 0; i < Count * together; ++i) {
+          TESSERA_PREFETCH(codes + i / together * row_bytes + ahead + i % together * blocks::width);
+        }
+      }
+      reg products[Count][Rows];
+      form.multiply(own, x, x_stride_, products);
       TESSERA_UNROLL
-      for (int i = 0; i < Rows; ++i) sums[i] = vec::fma(products[i], scale, sums[i]);
-      columns = blocks::later(columns, block);
+      for (int r = 0; r < Count; ++r) {
+        const float* const of_row = scales + r * numbers_stride_ + (column >> log_group);
+        const reg scale =
+            blocks::spread(blocks::template load_scales<Form::most_groups>(of_row), groups);
+        TESSERA_UNROLL
+        for (int i = 0; i < Rows; ++i) sums[r][i] = vec::fma(products[r][i], scale, sums[r][i]);
+      }
       x += block * Operand::element_bytes;
+    };
+    if constexpr (together == 1) {
+      // Four loads a turn: prefetchers of the first-level cache go by the address of a load.
+      TESSERA_UNROLL_FOUR
+      for (; first + block <= end; first += block) {
+        code_registers own;
+        load(own);
+        add(first, own);
+      }
+      if (first < end) {
+        code_registers own;
+        load_end(end - first, own);
+        add(first, own);
+      }
+    } else {
+      // The next block is put in order beside the products of one: a core looks no further ahead.
+      code_registers next;
+      const auto load_next = [&](std::int64_t left) {
+        if (left >= block) {
+          load(next);
+        } else {
+          load_end(left, next);
+        }
+        TESSERA_UNROLL
+        for (int r = 0; r < Count; ++r) blocks::by_lanes(next[r]);
+      };
+      load_next(end - first);
+      for (; first < end; first += block) {
+        code_registers own;
+        TESSERA_UNROLL
+        for (int i = 0; i < Count * together; ++i) {
+          own[i / together][i % together] = next[i / together][i % together];
+        }
+        load_next(end - first - block);
+        add(first, own);
+      }
     }
     TESSERA_UNROLL
-    for (int i = 0; i < Rows; ++i) vec::store(lanes + i * vec::width, sums[i]);
+    for (int i = 0; i < Count * Rows; ++i) {
+      vec::store(lanes + i * vec::width, sums[i / Rows][i % Rows]);
+    }
   }
 
   /// Sums of lanes, times the scales of rows of the batch.
@@ -311,3 +368,5 @@ class code_product {
 };
 
 }  // namespace tessera::kernels::quantized::cpu
+
+#undef TESSERA_UNROLL_FOUR

@@ -38,12 +38,15 @@ class fixed_form {
  public:
   static constexpr int together = Together;
   static constexpr int code_bits = Codes == byte_codes::bytes ? 8 : 4;
+  static constexpr int most_groups = 16;  ///< of a block
 
   explicit fixed_form(bool biased) : table_(bytes::table_of(e2m1_bytes.data())), biased_(biased) {}
 
   template <int Rows>
-  TESSERA_INLINE void multiply(const typename bytes::reg (&codes)[Together], const std::byte* x,
-                               std::int64_t stride, reg (&products)[Rows]) const {
+  TESSERA_INLINE void multiply(const typename bytes::reg (&all_codes)[1][Together],
+                               const std::byte* x, std::int64_t stride,
+                               reg (&products)[1][Rows]) const {
+    const auto& codes = all_codes[0];
     constexpr int of_codes = 8 / code_bits;
     typename bytes::reg unpacked[Together * of_codes];
     TESSERA_UNROLL
@@ -59,7 +62,7 @@ class fixed_form {
       TESSERA_UNROLL
       for (auto& own : unpacked) own = bytes::look_up(table_, own);
     }
-    bytes::whole_sums(unpacked, reinterpret_cast<const std::int8_t*>(x), stride, products);
+    bytes::whole_sums(unpacked, reinterpret_cast<const std::int8_t*>(x), stride, products[0]);
   }
 
   static constexpr bool has_offsets = true;
@@ -76,7 +79,11 @@ class fixed_form {
 template <class Isa>
 class fixed_rows {
  public:
-  static constexpr int most_rows = 4;  ///< that meet codes together
+  static constexpr int most_rows = 4;                           ///< that meet codes together
+  static constexpr int weight_rows(int /*rows*/) { return 1; }  ///< likewise
+  static constexpr std::int64_t numbers_ahead = 8192;
+  static constexpr bool asks_ahead(int /*rows*/) { return true; }
+  static constexpr std::int64_t bytes_ahead(std::int64_t /*bytes_of_rows*/) { return 4096; }
   static constexpr int element_bytes = 3;
   static constexpr auto is_special = is_not_finite;
 

@@ -19,23 +19,28 @@ namespace tessera::kernels::quantized::cpu {
 
 /// Products of a block of codes with rows of bf16, and what sums of groups of these are multiplied
 /// by.
-template <class Isa, int Together, bool IsAffine>
+template <class Isa, bool IsAffine, int Groups>
 class pair_form {
   using vec = prim::simd<Isa>;
   using reg = typename vec::reg;
   using pairs = prim::code_pairs<Isa>;
 
  public:
-  static constexpr int together = Together;
+  static constexpr int together = 1;
   static constexpr int code_bits = 4;
+  static constexpr int most_groups = Groups;  ///< of a block
 
   pair_form(const std::array<bf16, 16>& entries, bool biased)
       : table_(pairs::table_of(entries.data())), biased_(biased) {}
 
-  template <int Rows>
-  TESSERA_INLINE void multiply(const typename pairs::reg (&codes)[Together], const std::byte* x,
-                               std::int64_t stride, reg (&products)[Rows]) const {
-    pairs::products(table_, codes, reinterpret_cast<const bf16*>(x),
+  template <int Count, int Rows>
+  TESSERA_INLINE void multiply(const typename pairs::reg (&codes)[Count][together],
+                               const std::byte* x, std::int64_t stride,
+                               reg (&products)[Count][Rows]) const {
+    typename pairs::reg of_rows[Count];
+    TESSERA_UNROLL
+    for (int r = 0; r < Count; ++r) of_rows[r] = codes[r][0];
+    pairs::products(table_, of_rows, reinterpret_cast<const bf16*>(x),
                     stride / static_cast<std::int64_t>(sizeof(bf16)), products);
   }
 
@@ -53,6 +58,13 @@ template <class Isa>
 class pair_rows {
  public:
   static constexpr int most_rows = 4;  ///< that meet codes together
+  /// Rows of weights that do, side by side: what binds several rows of x are loads of them. One is
+  /// bound by the rate of memory, which is highest for one stream and lines that nobody asks for.
+  static constexpr int weight_rows(int rows) { return rows > 1 ? 2 : 1; }
+  static constexpr std::int64_t numbers_ahead = 2048;
+  static constexpr bool asks_ahead(int rows) { return rows > 1; }
+  /// From codes that are read to those asked for: the same columns of the next rows of weights.
+  static constexpr std::int64_t bytes_ahead(std::int64_t bytes_of_rows) { return bytes_of_rows; }
   static constexpr int element_bytes = sizeof(bf16);
   static constexpr auto is_special = is_huge;
 
@@ -64,15 +76,15 @@ class pair_rows {
                 .groups = weights.groups,
                 .group_size = weights.group_size,
                 .code_bits = weights.bits,
-                .together = registers_together(weights.group_size, 4),
+                .together = 1,
                 .element_bytes = element_bytes} {}
 
   const code_row_layout& layout() const { return layout_; }
 
   template <class Body>
   void with_form(const Body& body) const {
-    if (affine_) return with_size<true>(body);
-    with_size<false>(body);
+    if (affine_) return with_groups<true>(body);
+    with_groups<false>(body);
   }
 
   /// The floats of a row of bf16, with zeros up to a whole block, and the sums of its groups.
@@ -82,20 +94,20 @@ class pair_rows {
     bool has_specials = false;
     std::fill(sums, sums + layout_.sums(), 0.0f);
     for (std::int64_t at = 0; at < layout_.columns; at += block) {
-      for (int r = 0; r < layout_.together; ++r) {
-        for (int j = 0; j < codes_of_word; ++j) {
-          for (int i = 0; i < 2 * code_row_layout::lanes; ++i, ++place) {
-            const int code = i % 2 * codes_of_word + j;
-            const float own = x[at + layout_.column(r, i / 2, code)];
-            *place = is_special(own) ? bf16() : bf16(own);
-          }
+      for (int j = 0; j < codes_of_word; ++j) {
+        for (int i = 0; i < 2 * code_row_layout::lanes; ++i, ++place) {
+          const float own = x[at + i * codes_of_word + j];
+          *place = is_special(own) ? bf16() : bf16(own);
         }
       }
     }
-    for (std::int64_t at = 0; at < layout_.columns; ++at) {
-      const bool special = is_special(x[at]);
-      has_specials = has_specials || special;
-      sums[at / layout_.group_size] += special ? 0.0f : x[at];
+    for (std::int64_t group = 0; group < layout_.groups; ++group) {
+      const float* const own = x + group * layout_.group_size;
+      for (std::int64_t i = 0; i < layout_.group_size; ++i) {
+        const bool special = is_special(own[i]);
+        has_specials = has_specials || special;
+        sums[group] += special ? 0.0f : own[i];
+      }
     }
     return {1, 1, has_specials};
   }
@@ -104,10 +116,9 @@ class pair_rows {
   static constexpr int codes_of_word = prim::code_pairs<Isa>::codes_of_word;
 
   template <bool IsAffine, class Body>
-  void with_size(const Body& body) const {
-    if (layout_.together == 4) return body(pair_form<Isa, 4, IsAffine>(entries_, biased_));
-    if (layout_.together == 2) return body(pair_form<Isa, 2, IsAffine>(entries_, biased_));
-    body(pair_form<Isa, 1, IsAffine>(entries_, biased_));
+  void with_groups(const Body& body) const {
+    if (layout_.group_size >= 32) return body(pair_form<Isa, IsAffine, 4>(entries_, biased_));
+    body(pair_form<Isa, IsAffine, 16>(entries_, biased_));
   }
 
   bool biased_, affine_;
