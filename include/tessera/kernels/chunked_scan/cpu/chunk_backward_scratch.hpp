@@ -6,6 +6,7 @@
 // | states | [chunks of a segment] states [V][keys], in front of each |
 // | gradient | [heads] of the state behind the tokens given back so far: [K][values] |
 // | turned | the same as [V][keys] |
+// | staged | [tensors of tokens][heads][tokens of a segment][keys or values]: see staged_rows.hpp |
 // | rows | of each chunk of a segment: see chunk_rows |
 // | d_k, d_v | [tokens of a segment][keys], [values]: sums over the heads of a group |
 //
@@ -20,6 +21,7 @@
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 
@@ -101,6 +103,7 @@ struct chunk_scratch {
     take(of_keys, chunk_tokens * size.keys);
     take(of_pairs, chunk_tokens * std::int64_t{traits<Kernel>::width});
     take(u, size.keys);
+    take(staged_, staged_tensors * staged_floats());
     for (chunk_rows& of : rows) {
       for (float** const part :
            {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q, &of.d_q, &of.d_k}) {
@@ -129,6 +132,11 @@ struct chunk_scratch {
     return turned_gradients_ + member * size.turned_state;
   }
 
+  /// Rows of a segment, of one of the tensors.
+  std::byte* staged(int tensor) const {
+    return reinterpret_cast<std::byte*>(staged_ + tensor * staged_floats());
+  }
+
   extents size;
   std::size_t bytes;
   chunk_rows rows[extents::segment];
@@ -138,7 +146,14 @@ struct chunk_scratch {
   float* u;         ///< bonus of a head
 
  private:
-  float *kept_, *states_, *gradients_, *turned_gradients_;
+  static constexpr std::int64_t staged_tensors = 5;  ///< q, k, v, gk and d_out
+  std::int64_t staged_floats() const {
+    return recurrence::staged_bytes(extents::segment_tokens, size.heads,
+                                    std::max(size.keys, size.values)) /
+           static_cast<std::int64_t>(sizeof(float));
+  }
+
+  float *kept_, *states_, *gradients_, *turned_gradients_, *staged_;
 };
 
 }  // namespace tessera::kernels::chunked_scan::cpu

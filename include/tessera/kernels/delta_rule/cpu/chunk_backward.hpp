@@ -33,6 +33,7 @@
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/cpu/head_segments.hpp>
 #include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
+#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/cpu/gemm/strided_product.hpp>
@@ -71,6 +72,7 @@ class chunk_backward_item
                       std::int64_t sums_of_head)
       : base(first_key_head * memory.size.group, memory.size.heads, args.value_heads,
              tokens.length),
+        given_(args),
         args_(args),
         memory_(memory),
         size_(memory.size),
@@ -78,7 +80,7 @@ class chunk_backward_item
         sums_(sums),
         sums_of_head_(sums_of_head) {}
 
-  void run() const {
+  void run() {
     memory_.clear_rows();
     const auto initial = initial_states<isa_type>(args_, tokens_);
     for_each_head([&](std::int64_t member) {
@@ -86,9 +88,12 @@ class chunk_backward_item
       load_state(args_.d_last, member, memory_.gradient(member));
     });
     for (std::int64_t segment = 0; segment < segments_; ++segment) {
+      stage_updates(segment);
       for_each_head([&](std::int64_t member) { go_forward(segment, member); });
     }
     for (std::int64_t segment = segments_ - 1; segment >= 0; --segment) {
+      stage_updates(segment);
+      stage_queries(segment);
       for_each_head([&](std::int64_t member) {
         if (member % size_.group == 0) begin_group();
         give_back(segment, member);
@@ -99,6 +104,30 @@ class chunk_backward_item
   }
 
  private:
+  /// Rows of a segment that its heads share pages with.
+  void stage_updates(std::int64_t segment) {
+    stage(segment, given_.k, size_.group, args_.key_dim, 0, args_.k);
+    stage(segment, given_.v, 1, args_.value_dim, 1, args_.v);
+    if (args_.decay_has_channels) stage(segment, given_.decay, 1, args_.key_dim, 2, args_.decay);
+    stage(segment, given_.read, size_.group, args_.key_dim, 3, args_.read);
+    stage(segment, given_.write, size_.group, args_.key_dim, 4, args_.write);
+  }
+  void stage_queries(std::int64_t segment) {
+    stage(segment, given_.q, size_.group, args_.key_dim, 5, args_.q);
+    stage(segment, given_.d_out, 1, args_.value_dim, 6, args_.d_out);
+  }
+  void stage(std::int64_t segment, const delta_rule_input& from, std::int64_t group,
+             std::int64_t columns, int place, delta_rule_input& to) const {
+    const std::int64_t heads = std::min(args_.value_heads - head_of(0), size_.heads);
+    const std::int64_t first = first_of(segment, 0), count = tokens_of(segment);
+    if (heads == 1) return;
+    to = recurrence::stage_rows<isa_type>(
+        from,
+        {tokens_.entry, std::min(tokens_.token(first), tokens_.token(first + count - 1)), count,
+         head_of(0) / group, heads / group},
+        columns, memory_.staged(place));
+  }
+
   /// Calls body(first column, where its tile begins in a state, registers).
   template <class Body>
   void for_each_tile(const Body& body) const {
@@ -368,7 +397,8 @@ class chunk_backward_item
     }
   }
 
-  const delta_rule_kernel_args& args_;
+  const delta_rule_kernel_args& given_;
+  delta_rule_kernel_args args_;  ///< with staged rows
   const scratch& memory_;
   const extents& size_;
   const sequence& tokens_;

@@ -7,6 +7,7 @@
 // | gradient | [heads] of the state behind the tokens given back so far |
 // | tiles | [chunks of a segment][keys][columns]: a tile of the states in front of each |
 // | turned_tile, turned_gradient | [columns][keys] |
+// | staged | [tensors of tokens][heads][tokens of a segment][keys or values]: see staged_rows.hpp |
 // | rows | of each chunk of a segment: see chunk_rows |
 // | d_q, d_k | [tokens of a segment][keys]: sums over the value heads of a key head |
 // | row, of_pairs | a row of any kind; a register for each token of a chunk |
@@ -21,6 +22,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/rows.hpp>
@@ -108,6 +110,7 @@ struct chunk_scratch {
     row = carver.take(std::max(size.keys, size.values));
     of_keys = carver.take(chunk_tokens * size.keys);
     of_pairs = carver.take(chunk_tokens * std::int64_t{traits<Row>::width});
+    staged_ = carver.take(staged_tensors * staged_floats());
     rows_begin_ = carver.take(0);
     const std::size_t in_front = carver.bytes();
     if constexpr (extents::has_chunks) {
@@ -128,6 +131,10 @@ struct chunk_scratch {
   }
   float* gradient(std::int64_t member) const { return gradients_ + member * size.state; }
   float* tile(std::int64_t chunk) const { return tiles_ + chunk * size.tile; }
+  /// Rows of a segment, of one of the tensors.
+  std::byte* staged(int tensor) const {
+    return reinterpret_cast<std::byte*>(staged_ + tensor * staged_floats());
+  }
 
   extents size;
   std::size_t bytes;
@@ -166,7 +173,14 @@ struct chunk_scratch {
     for (float** const part : {&of.beta, &of.d_beta}) take(*part, chunk_tokens);
   }
 
-  float *kept_, *found_, *gradients_, *tiles_;
+  static constexpr std::int64_t staged_tensors = 7;
+  std::int64_t staged_floats() const {
+    return recurrence::staged_bytes(extents::segment_tokens, size.heads,
+                                    std::max(size.keys, size.values)) /
+           static_cast<std::int64_t>(sizeof(float));
+  }
+
+  float *kept_, *found_, *gradients_, *tiles_, *staged_;
   float* rows_begin_;
   std::size_t rows_floats_;
 };
