@@ -58,7 +58,8 @@ struct chunk_extents {
   /// more to find than their numbers to read. Every thread has an item, and what is kept a bound.
   std::int64_t key_heads_together(const delta_rule_kernel_args& args, int threads) const noexcept {
     constexpr double most_floats = 1 << 23;
-    const double fit = std::min(most_floats / std::max(kept_floats_of(group), 1.0), 8.0);
+    const double fit = std::min(most_floats / std::max(kept_floats_of(group), 1.0),
+                                recurrence::heads_of_page(keys));
     const std::int64_t items = args.sequences * args.key_heads / threads;
     return std::clamp<std::int64_t>(std::min(items, static_cast<std::int64_t>(fit)), 1,
                                     std::max<std::int64_t>(args.key_heads, 1));

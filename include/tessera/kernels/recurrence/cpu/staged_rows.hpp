@@ -30,6 +30,12 @@ constexpr std::int64_t staged_bytes(std::int64_t tokens, std::int64_t heads, std
   return heads * (tokens + staged_gap) * columns * static_cast<std::int64_t>(sizeof(float));
 }
 
+/// Heads whose rows fill a page, at least 8: an item with fewer looks up each page for a part of
+/// it.
+constexpr double heads_of_page(std::int64_t columns) {
+  return std::max(8.0, 1024.0 / static_cast<double>(std::max<std::int64_t>(columns, 1)));
+}
+
 /// Copies rows to `to` and returns them under the numbers of their tokens and heads. Absent rows
 /// stay absent.
 template <class Isa, class Rows>
