@@ -28,7 +28,6 @@
 #include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/kernels/recurrence/cpu/head_segments.hpp>
 #include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
-#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/cpu/gemm/strided_product.hpp>
@@ -116,24 +115,20 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
     store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
   }
 
-  /// Rows of a segment that its heads share pages with.
+  /// Rows of a segment, whose heads share pages.
   void stage_updates(std::int64_t segment) {
-    stage(segment, given_.k, size_.group, args_.keys, 0, args_.k);
-    stage(segment, given_.v, size_.group, args_.values, 1, args_.v);
-    stage(segment, given_.gk, 1, args_.keys, 2, args_.gk);
-    stage(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
+    stage_rows(segment, given_.k, size_.group, args_.keys, 0, args_.k);
+    stage_rows(segment, given_.v, size_.group, args_.values, 1, args_.v);
+    stage_rows(segment, given_.gk, 1, args_.keys, 2, args_.gk);
+    if (!wants_decays_) stage_rows(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
   }
-  void stage_queries(std::int64_t segment) { stage(segment, given_.q, 1, args_.keys, 4, args_.q); }
-  void stage(std::int64_t segment, const chunked_scan_rows& from, std::int64_t group,
-             std::int64_t columns, int place, chunked_scan_rows& to) const {
-    const std::int64_t heads = std::min(args_.heads - head_of(0), size_.heads);
-    const std::int64_t first = first_of(segment, 0), count = tokens_of(segment);
-    if (heads == 1) return;
-    to = recurrence::stage_rows<isa_type>(
-        from,
-        {one_.entry, std::min(one_.token(first), one_.token(first + count - 1)), count,
-         head_of(0) / group, heads / group},
-        columns, memory_.staged(place));
+  void stage_queries(std::int64_t segment) {
+    stage_rows(segment, given_.q, 1, args_.keys, 4, args_.q);
+    if (wants_decays_) stage_rows(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
+  }
+  void stage_rows(std::int64_t segment, const chunked_scan_rows& from, std::int64_t group,
+                  std::int64_t columns, int tensor, chunked_scan_rows& to) const {
+    this->stage(segment, one_, from, group, columns, memory_.staged.of(tensor), to);
   }
 
   /// Rows of tokens that are not there.

@@ -21,6 +21,7 @@
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/carve.hpp>
 #include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
@@ -94,30 +95,24 @@ struct chunk_scratch {
 
   chunk_scratch(const extents& extent, std::byte* memory) : size(extent) {
     prim::float_carver carver(memory);
-    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
-    take(kept_, size.kept_states * size.heads * size.turned_state);
-    take(states_, extents::segment * size.turned_state);
-    take(gradients_, size.heads * size.state);
-    take(turned_gradients_, size.heads * size.turned_state);
-    take(d_k, extents::segment_tokens * size.keys);
-    take(d_v, extents::segment_tokens * size.values);
-    take(of_keys, chunk_tokens * size.keys);
-    take(of_pairs, chunk_tokens * std::int64_t{traits<Kernel>::width});
-    take(u, size.keys);
-    take(staged_, staged_tensors * staged_floats());
+    kept_ = carver.take(size.kept_states * size.heads * size.turned_state);
+    states_ = carver.take(extents::segment * size.turned_state);
+    gradients_ = carver.take(size.heads * size.state);
+    turned_gradients_ = carver.take(size.heads * size.turned_state);
+    d_k = carver.take(extents::segment_tokens * size.keys);
+    d_v = carver.take(extents::segment_tokens * size.values);
+    of_keys = carver.take(chunk_tokens * size.keys);
+    of_pairs = carver.take(chunk_tokens * std::int64_t{traits<Kernel>::width});
+    u = carver.take(size.keys);
+    staged.take(carver, 5, extents::segment_tokens, size.heads, std::max(size.keys, size.values));
     for (chunk_rows& of : rows) {
-      for (float** const part :
-           {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q, &of.d_q, &of.d_k}) {
-        take(*part, chunk_tokens * size.keys);
-      }
-      for (float** const part : {&of.v, &of.d_out, &of.turned_v, &of.turned_d_out}) {
-        take(*part, chunk_tokens * size.values);
-      }
-      for (float** const part : {&of.weights, &of.d_weights}) {
-        take(*part, std::int64_t{chunk_tokens} * chunk_tokens);
-      }
-      for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing})
-        take(*part, size.keys);
+      recurrence::carve(carver, chunk_tokens * size.keys, of.q, of.k, of.decay, of.found_q,
+                        of.left_k, of.turned_q, of.d_q, of.d_k);
+      recurrence::carve(carver, chunk_tokens * size.values, of.v, of.d_out, of.turned_v,
+                        of.turned_d_out);
+      recurrence::carve(carver, std::int64_t{chunk_tokens} * chunk_tokens, of.weights,
+                        of.d_weights);
+      recurrence::carve(carver, size.keys, of.whole_decay, of.passed_decay, of.crossing);
     }
     bytes = carver.bytes();
   }
@@ -133,13 +128,9 @@ struct chunk_scratch {
     return turned_gradients_ + member * size.turned_state;
   }
 
-  /// Rows of a segment, of one of the tensors.
-  std::byte* staged(int tensor) const {
-    return reinterpret_cast<std::byte*>(staged_ + tensor * staged_floats());
-  }
-
   extents size;
   std::size_t bytes;
+  recurrence::staged_memory staged;
   chunk_rows rows[extents::segment];
   float *d_k, *d_v;
   float* of_keys;   ///< [chunk][keys]: gradients of log decays
@@ -147,14 +138,7 @@ struct chunk_scratch {
   float* u;         ///< bonus of a head
 
  private:
-  static constexpr std::int64_t staged_tensors = 5;  ///< q, k, v, gk and d_out
-  std::int64_t staged_floats() const {
-    return recurrence::staged_bytes(extents::segment_tokens, size.heads,
-                                    std::max(size.keys, size.values)) /
-           static_cast<std::int64_t>(sizeof(float));
-  }
-
-  float *kept_, *states_, *gradients_, *turned_gradients_, *staged_;
+  float *kept_, *states_, *gradients_, *turned_gradients_;
 };
 
 }  // namespace tessera::kernels::chunked_scan::cpu

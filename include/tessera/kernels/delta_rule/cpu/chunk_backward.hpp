@@ -33,7 +33,6 @@
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
 #include <tessera/kernels/recurrence/cpu/head_segments.hpp>
 #include <tessera/kernels/recurrence/cpu/pair_gradients.hpp>
-#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/kernels/recurrence/cpu/token_pairs.hpp>
 #include <tessera/prim/cpu/gemm/strided_product.hpp>
@@ -104,28 +103,23 @@ class chunk_backward_item
   }
 
  private:
-  /// Rows of a segment that its heads share pages with.
+  /// Rows of a segment, whose heads share pages.
   void stage_updates(std::int64_t segment) {
-    stage(segment, given_.k, size_.group, args_.key_dim, 0, args_.k);
-    stage(segment, given_.v, 1, args_.value_dim, 1, args_.v);
-    if (args_.decay_has_channels) stage(segment, given_.decay, 1, args_.key_dim, 2, args_.decay);
-    stage(segment, given_.read, size_.group, args_.key_dim, 3, args_.read);
-    stage(segment, given_.write, size_.group, args_.key_dim, 4, args_.write);
+    stage_rows(segment, given_.k, size_.group, args_.key_dim, 0, args_.k);
+    stage_rows(segment, given_.v, 1, args_.value_dim, 1, args_.v);
+    if (args_.decay_has_channels) {
+      stage_rows(segment, given_.decay, 1, args_.key_dim, 2, args_.decay);
+    }
+    stage_rows(segment, given_.read, size_.group, args_.key_dim, 3, args_.read);
+    stage_rows(segment, given_.write, size_.group, args_.key_dim, 4, args_.write);
   }
   void stage_queries(std::int64_t segment) {
-    stage(segment, given_.q, size_.group, args_.key_dim, 5, args_.q);
-    stage(segment, given_.d_out, 1, args_.value_dim, 6, args_.d_out);
+    stage_rows(segment, given_.q, size_.group, args_.key_dim, 5, args_.q);
+    stage_rows(segment, given_.d_out, 1, args_.value_dim, 6, args_.d_out);
   }
-  void stage(std::int64_t segment, const delta_rule_input& from, std::int64_t group,
-             std::int64_t columns, int place, delta_rule_input& to) const {
-    const std::int64_t heads = std::min(args_.value_heads - head_of(0), size_.heads);
-    const std::int64_t first = first_of(segment, 0), count = tokens_of(segment);
-    if (heads == 1) return;
-    to = recurrence::stage_rows<isa_type>(
-        from,
-        {tokens_.entry, std::min(tokens_.token(first), tokens_.token(first + count - 1)), count,
-         head_of(0) / group, heads / group},
-        columns, memory_.staged(place));
+  void stage_rows(std::int64_t segment, const delta_rule_input& from, std::int64_t group,
+                  std::int64_t columns, int tensor, delta_rule_input& to) const {
+    this->stage(segment, tokens_, from, group, columns, memory_.staged.of(tensor), to);
   }
 
   /// Calls body(first column, where its tile begins in a state, registers).

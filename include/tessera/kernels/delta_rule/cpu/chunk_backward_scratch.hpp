@@ -22,6 +22,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/carve.hpp>
 #include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
@@ -111,7 +112,7 @@ struct chunk_scratch {
     row = carver.take(std::max(size.keys, size.values));
     of_keys = carver.take(chunk_tokens * size.keys);
     of_pairs = carver.take(chunk_tokens * std::int64_t{traits<Row>::width});
-    staged_ = carver.take(staged_tensors * staged_floats());
+    staged.take(carver, 7, extents::segment_tokens, size.heads, std::max(size.keys, size.values));
     rows_begin_ = carver.take(0);
     const std::size_t in_front = carver.bytes();
     if constexpr (extents::has_chunks) {
@@ -132,13 +133,10 @@ struct chunk_scratch {
   }
   float* gradient(std::int64_t member) const { return gradients_ + member * size.state; }
   float* tile(std::int64_t chunk) const { return tiles_ + chunk * size.tile; }
-  /// Rows of a segment, of one of the tensors.
-  std::byte* staged(int tensor) const {
-    return reinterpret_cast<std::byte*>(staged_ + tensor * staged_floats());
-  }
 
   extents size;
   std::size_t bytes;
+  recurrence::staged_memory staged;
   chunk_rows rows[extents::has_chunks ? extents::segment : 1];
   float *turned_tile, *turned_gradient;
   float *d_q, *d_k;
@@ -148,40 +146,26 @@ struct chunk_scratch {
 
  private:
   void carve(chunk_rows& of, prim::float_carver& carver) const {
-    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
+    constexpr std::int64_t pairs = std::int64_t{chunk_tokens} * chunk_tokens;
     const std::int64_t keys = chunk_tokens * size.keys, values = chunk_tokens * size.values;
-    take(of.decay, keys);
+    of.decay = carver.take(keys);
     for (int r = 0; r < 2; ++r) {
-      for (float** const part : {&of.reads[r], &of.found[r], &of.turned_found[r], &of.d_reads[r]}) {
-        if (part != &of.reads[1] || size.writes > 1) take(*part, keys);
-      }
+      if (r == 0 || size.writes > 1) of.reads[r] = carver.take(keys);
+      recurrence::carve(carver, keys, of.found[r], of.turned_found[r], of.d_reads[r]);
     }
     for (int w = 0; w < size.writes; ++w) {
-      for (float** const part : {&of.writes[w], &of.left[w], &of.turned_left[w], &of.d_writes[w]}) {
-        take(*part, keys);
-      }
-      for (float** const part : {&of.values[w], &of.d_values[w]}) take(*part, values);
-      for (int r = 0; r < 2; ++r) {
-        take(of.weights[r][w], std::int64_t{chunk_tokens} * chunk_tokens);
-        take(of.d_weights[r][w], std::int64_t{chunk_tokens} * chunk_tokens);
-      }
+      recurrence::carve(carver, keys, of.writes[w], of.left[w], of.turned_left[w], of.d_writes[w]);
+      recurrence::carve(carver, values, of.values[w], of.d_values[w]);
+      for (int r = 0; r < 2; ++r)
+        recurrence::carve(carver, pairs, of.weights[r][w], of.d_weights[r][w]);
     }
     if (size.writes == 1) of.reads[1] = of.writes[0];
-    take(of.d_out, values);
-    for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing}) {
-      take(*part, size.keys);
-    }
-    for (float** const part : {&of.beta, &of.d_beta}) take(*part, chunk_tokens);
+    of.d_out = carver.take(values);
+    recurrence::carve(carver, size.keys, of.whole_decay, of.passed_decay, of.crossing);
+    recurrence::carve(carver, std::int64_t{chunk_tokens}, of.beta, of.d_beta);
   }
 
-  static constexpr std::int64_t staged_tensors = 7;
-  std::int64_t staged_floats() const {
-    return recurrence::staged_bytes(extents::segment_tokens, size.heads,
-                                    std::max(size.keys, size.values)) /
-           static_cast<std::int64_t>(sizeof(float));
-  }
-
-  float *kept_, *found_, *gradients_, *tiles_, *staged_;
+  float *kept_, *found_, *gradients_, *tiles_;
   float* rows_begin_;
   std::size_t rows_floats_;
 };

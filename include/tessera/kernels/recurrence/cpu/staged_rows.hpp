@@ -13,6 +13,7 @@
 #include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/ask_for.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::recurrence {
@@ -25,10 +26,21 @@ struct staged_part {
 /// Rows behind those of a head, so that heads do not share sets of the caches.
 inline constexpr std::int64_t staged_gap = 1;
 
-/// Bytes of so many heads of a segment.
-constexpr std::int64_t staged_bytes(std::int64_t tokens, std::int64_t heads, std::int64_t columns) {
-  return heads * (tokens + staged_gap) * columns * static_cast<std::int64_t>(sizeof(float));
-}
+/// Memory of the rows of some tensors.
+struct staged_memory {
+  /// Of so many tokens and heads, of any type.
+  void take(prim::float_carver& carver, std::int64_t tensors, std::int64_t tokens,
+            std::int64_t heads, std::int64_t columns) {
+    floats_of_tensor = heads * (tokens + staged_gap) * columns;
+    data = carver.take(tensors * floats_of_tensor);
+  }
+  std::byte* of(int tensor) const {
+    return reinterpret_cast<std::byte*>(data + tensor * floats_of_tensor);
+  }
+
+  float* data = nullptr;
+  std::int64_t floats_of_tensor = 0;
+};
 
 /// Heads whose rows fill a page, at least 8: an item with fewer looks up each page for a part of
 /// it.
