@@ -84,7 +84,7 @@ class forward_launch {
     if (tiles == 0 || (args.slots != nullptr && !are_alone)) return 1;
     const std::int64_t floats = std::max<std::int64_t>(args.key_dim * tile_columns * tiles, 1);
     const std::int64_t items =
-        args.sequences * args.value_heads / (are_alone ? 4 * threads : threads);
+        args.sequences * args.value_heads / (are_alone ? 2 * threads : threads);
     return std::clamp<std::int64_t>(std::min(most / floats, items), 1,
                                     std::max<std::int64_t>(args.value_heads, 1));
   }
@@ -312,10 +312,11 @@ class forward_launch {
                           values.answer);
     }
   }
-  /// The first state of the item that the thread is likely to have next; null: there is none.
+  /// The first state of the item that comes next; null: there is none, or another thread may be
+  /// writing it, which would have to give its lines away.
   state_tile<const float> state_behind(std::int64_t item) const {
-    const std::int64_t next_item = item + threads_;
-    if (next_item >= args_.sequences * head_parts_ * parts_) return {};
+    const std::int64_t next_item = item + 1;
+    if (threads_ > 1 || next_item >= args_.sequences * head_parts_ * parts_) return {};
     const item_place next = place_of(next_item);
     const sequence tokens = sequence_of<isa_type>(args_, next.sequence);
     if (!tokens.has_states) return {};
