@@ -132,7 +132,8 @@ class recurrence {
   call_data data_;
 };
 
-/// An operation whose tokens are as many as a test wants.
+/// An operation whose tokens are as many as a test wants. A token alone steps through states in
+/// place where their rows are whole registers: values of some are, of others not.
 struct tested_recurrence {
   std::string_view op;
   std::string_view tensors;  ///< "%": tokens; "$": states
@@ -145,10 +146,10 @@ constexpr tested_recurrence delta_rules[] = {
     {"gated_delta_rule",
      "q=[1,%,2,20]f32 v=[1,%,4,9] g=[1,%,4]f32 beta=[1,%,4]f32 initial_state=[$,4,20,9]f32"},
     {"kernel_delta_attention",
-     "q=[1,%,2,20]bf16 v=[1,%,4,35] gk=[1,%,4,20]f32 beta=[1,%,4]bf16 "
-     "initial_state=[$,4,20,35]f32 use_qk_l2norm=true"},
+     "q=[1,%,2,20]bf16 v=[1,%,4,48] gk=[1,%,4,20]f32 beta=[1,%,4]bf16 "
+     "initial_state=[$,4,20,48]f32 use_qk_l2norm=true"},
     {"rwkv7", "r=[1,%,2,20]f32 w=[1,%,2,20]f32 v=[1,%,2,70] initial_state=[$,2,20,70]f32"},
-    {"rwkv7_mul", "r=[1,%,2,20]f32 w=[1,%,2,20]f32 v=[1,%,2,7] initial_state=[$,2,20,7]f32"},
+    {"rwkv7_mul", "r=[1,%,2,20]f32 w=[1,%,2,20]f32 v=[1,%,2,16] initial_state=[$,2,20,16]f32"},
 };
 constexpr tested_recurrence elementwise[] = {
     {"state_space_v1", "x=[1,%,37]f32 A=[37,16]f32 B=[1,%,16] initial_state=[$,37,16]f32"},
@@ -158,8 +159,8 @@ constexpr tested_recurrence elementwise[] = {
 };
 constexpr tested_recurrence linear[] = {
     {"recurrent",
-     "q=[1,%,4,20]f32 k=[1,%,2,20] v=[1,%,2,35] gk=[1,%,4,20]f32 initial_state=[$,4,20,35]f32"},
-    {"rwkv6", "r=[1,%,2,20]f32 v=[1,%,2,9] initial_state=[$,2,20,9]f32"},
+     "q=[1,%,4,20]f32 k=[1,%,2,20] v=[1,%,2,48] gk=[1,%,4,20]f32 initial_state=[$,4,20,48]f32"},
+    {"rwkv6", "r=[1,%,2,20]f32 v=[1,%,2,32] initial_state=[$,2,20,32]f32"},
 };
 
 std::string text_of(const tested_recurrence& of, std::int64_t tokens, std::int64_t states,

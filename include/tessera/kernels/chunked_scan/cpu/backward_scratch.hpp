@@ -22,6 +22,7 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/chunk_backward_scratch.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/carve.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 
 namespace tessera::kernels::chunked_scan::cpu {
@@ -64,18 +65,13 @@ struct backward_scratch {
 
   backward_scratch(const extents& extent, std::byte* memory) : size(extent) {
     prim::float_carver carver(memory);
-    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
-    take(checkpoints, size.chunks * size.group * size.blocks * size.tile);
-    take(gradient, size.group * size.blocks * size.tile);
-    take(states, (extents::chunk + 1) * size.tile);
-    for (float** const part : {&q, &k, &key_decay, &d_q, &d_k, &d_key_decay}) {
-      take(*part, extents::chunk * size.keys);
-    }
-    for (float** const part : {&v, &d_out, &value_decay, &d_v, &d_value_decay}) {
-      take(*part, extents::chunk * size.values);
-    }
-    take(u, size.keys);
-    take(d_u, size.keys);
+    checkpoints = carver.take(size.chunks * size.group * size.blocks * size.tile);
+    gradient = carver.take(size.group * size.blocks * size.tile);
+    states = carver.take((extents::chunk + 1) * size.tile);
+    recurrence::carve(carver, extents::chunk * size.keys, q, k, key_decay, d_q, d_k, d_key_decay);
+    recurrence::carve(carver, extents::chunk * size.values, v, d_out, value_decay, d_v,
+                      d_value_decay);
+    recurrence::carve(carver, size.keys, u, d_u);
     bytes = carver.bytes();
   }
 

@@ -63,6 +63,7 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
   chunk_backward_item(const chunked_scan_kernel_args& args, const scratch& memory,
                       const sequence& one, std::int64_t first_kv_head, double* d_u)
       : base(first_kv_head * memory.size.group, memory.size.heads, args.heads, one.length),
+        given_(args),
         args_(args),
         memory_(memory),
         size_(memory.size),
@@ -71,7 +72,7 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
         streams_(size_.streams),
         d_u_(d_u) {}
 
-  void run() const {
+  void run() {
     const chunk_states<Kernel> states(args_, size_, one_);
     for_each_head([&](std::int64_t member) {
       const std::int64_t head = head_of(member);
@@ -80,10 +81,14 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
       states.load_turned(args_.d_final_state, head, memory_.turned_gradient(member));
       if constexpr (has_bonus) std::fill_n(d_u_ + member * size_.keys, size_.keys, 0.0);
     });
-    for (std::int64_t segment = 0; segment < segments_; ++segment) {
+    const std::int64_t forward = wants_decays_ ? segments_ - 1 : segments_;
+    for (std::int64_t segment = 0; segment < forward; ++segment) {
+      stage_updates(segment);
       for_each_head([&](std::int64_t member) { go_forward(segment, member); });
     }
     for (std::int64_t segment = segments_ - 1; segment >= 0; --segment) {
+      stage_updates(segment);
+      stage_queries(segment);
       for_each_head([&](std::int64_t member) {
         if (member % size_.group == 0) begin_group();
         give_back(segment, member);
@@ -108,6 +113,22 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
     const std::int64_t begin = first_of(segment, 0), count = tokens_of(segment);
     store_rows(args_.d_k, begin, count, kv_head, args_.keys, memory_.d_k, size_.keys);
     store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
+  }
+
+  /// Rows of a segment, whose heads share pages.
+  void stage_updates(std::int64_t segment) {
+    stage_rows(segment, given_.k, size_.group, args_.keys, 0, args_.k);
+    stage_rows(segment, given_.v, size_.group, args_.values, 1, args_.v);
+    stage_rows(segment, given_.gk, 1, args_.keys, 2, args_.gk);
+    if (!wants_decays_) stage_rows(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
+  }
+  void stage_queries(std::int64_t segment) {
+    stage_rows(segment, given_.q, 1, args_.keys, 4, args_.q);
+    if (wants_decays_) stage_rows(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
+  }
+  void stage_rows(std::int64_t segment, const chunked_scan_rows& from, std::int64_t group,
+                  std::int64_t columns, int tensor, chunked_scan_rows& to) const {
+    this->stage(segment, one_, from, group, columns, memory_.staged.of(tensor), to);
   }
 
   /// Rows of tokens that are not there.
@@ -171,7 +192,6 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
   /// Makes the state in front of the next segment; d_q, if it does not come on the way back.
   void go_forward(std::int64_t segment, std::int64_t member) const {
     const std::int64_t chunks = chunks_of(segment);
-    if (wants_decays_ && segment + 1 == segments_) return;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const chunk_rows& rows = memory_.rows[chunk];
       const std::int64_t first = first_of(segment, chunk);
@@ -372,7 +392,8 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
     }
   }
 
-  const chunked_scan_kernel_args& args_;
+  const chunked_scan_kernel_args& given_;
+  chunked_scan_kernel_args args_;  ///< with staged rows
   const scratch& memory_;
   const extents& size_;
   const sequence& one_;

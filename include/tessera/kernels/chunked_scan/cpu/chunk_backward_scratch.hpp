@@ -6,6 +6,7 @@
 // | states | [chunks of a segment] states [V][keys], in front of each |
 // | gradient | [heads] of the state behind the tokens given back so far: [K][values] |
 // | turned | the same as [V][keys] |
+// | staged | [tensors of tokens][heads][tokens of a segment][keys or values]: see staged_rows.hpp |
 // | rows | of each chunk of a segment: see chunk_rows |
 // | d_k, d_v | [tokens of a segment][keys], [values]: sums over the heads of a group |
 //
@@ -20,6 +21,8 @@
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/kernels/chunked_scan/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/carve.hpp>
+#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 
@@ -61,7 +64,8 @@ struct chunk_extents {
     constexpr double most_floats = 1 << 23;
     const double of_head = static_cast<double>(kept_states) * static_cast<double>(group) *
                            static_cast<double>(turned_state);
-    const double fit = std::min(most_floats / std::max(of_head, 1.0), 8.0);
+    const double fit =
+        std::min(most_floats / std::max(of_head, 1.0), recurrence::heads_of_page(keys));
     const std::int64_t items = args.sequences * args.kv_heads / threads;
     return std::clamp<std::int64_t>(std::min(items, static_cast<std::int64_t>(fit)), 1,
                                     std::max<std::int64_t>(args.kv_heads, 1));
@@ -91,29 +95,24 @@ struct chunk_scratch {
 
   chunk_scratch(const extents& extent, std::byte* memory) : size(extent) {
     prim::float_carver carver(memory);
-    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
-    take(kept_, size.kept_states * size.heads * size.turned_state);
-    take(states_, extents::segment * size.turned_state);
-    take(gradients_, size.heads * size.state);
-    take(turned_gradients_, size.heads * size.turned_state);
-    take(d_k, extents::segment_tokens * size.keys);
-    take(d_v, extents::segment_tokens * size.values);
-    take(of_keys, chunk_tokens * size.keys);
-    take(of_pairs, chunk_tokens * std::int64_t{traits<Kernel>::width});
-    take(u, size.keys);
+    kept_ = carver.take(size.kept_states * size.heads * size.turned_state);
+    states_ = carver.take(extents::segment * size.turned_state);
+    gradients_ = carver.take(size.heads * size.state);
+    turned_gradients_ = carver.take(size.heads * size.turned_state);
+    d_k = carver.take(extents::segment_tokens * size.keys);
+    d_v = carver.take(extents::segment_tokens * size.values);
+    of_keys = carver.take(chunk_tokens * size.keys);
+    of_pairs = carver.take(chunk_tokens * std::int64_t{traits<Kernel>::width});
+    u = carver.take(size.keys);
+    staged.take(carver, 5, extents::segment_tokens, size.heads, std::max(size.keys, size.values));
     for (chunk_rows& of : rows) {
-      for (float** const part :
-           {&of.q, &of.k, &of.decay, &of.found_q, &of.left_k, &of.turned_q, &of.d_q, &of.d_k}) {
-        take(*part, chunk_tokens * size.keys);
-      }
-      for (float** const part : {&of.v, &of.d_out, &of.turned_v, &of.turned_d_out}) {
-        take(*part, chunk_tokens * size.values);
-      }
-      for (float** const part : {&of.weights, &of.d_weights}) {
-        take(*part, std::int64_t{chunk_tokens} * chunk_tokens);
-      }
-      for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing})
-        take(*part, size.keys);
+      recurrence::carve(carver, chunk_tokens * size.keys, of.q, of.k, of.decay, of.found_q,
+                        of.left_k, of.turned_q, of.d_q, of.d_k);
+      recurrence::carve(carver, chunk_tokens * size.values, of.v, of.d_out, of.turned_v,
+                        of.turned_d_out);
+      recurrence::carve(carver, std::int64_t{chunk_tokens} * chunk_tokens, of.weights,
+                        of.d_weights);
+      recurrence::carve(carver, size.keys, of.whole_decay, of.passed_decay, of.crossing);
     }
     bytes = carver.bytes();
   }
@@ -131,6 +130,7 @@ struct chunk_scratch {
 
   extents size;
   std::size_t bytes;
+  recurrence::staged_memory staged;
   chunk_rows rows[extents::segment];
   float *d_k, *d_v;
   float* of_keys;   ///< [chunk][keys]: gradients of log decays

@@ -35,7 +35,7 @@ std::int64_t blocks_together(const chunked_scan_kernel_args& args, int threads) 
 
 /// Heads that a work item has whole: rows of neighbours lie in the same pages, whose addresses cost
 /// more to find than their numbers to read. Their tiles stay in the second-level cache, and every
-/// thread has an item.
+/// thread has an item, where all tokens are alone a few.
 template <class Kernel>
 std::int64_t heads_together(const chunked_scan_kernel_args& args, std::int64_t blocks,
                             int threads) noexcept {
@@ -44,7 +44,8 @@ std::int64_t heads_together(const chunked_scan_kernel_args& args, std::int64_t b
   const std::int64_t block_count = rounded_up(args.values, shape::block) / shape::block;
   if (blocks < block_count) return 1;
   const std::int64_t state = rounded_up(args.keys, shape::width) * block_count * shape::block;
-  const std::int64_t items = args.sequences * args.heads / threads;
+  const bool are_alone = args.tokens <= (args.cu_seqlens != nullptr ? args.sequences : 1);
+  const std::int64_t items = args.sequences * args.heads / (are_alone ? 4 * threads : threads);
   return std::clamp<std::int64_t>(std::min(most / std::max<std::int64_t>(state, 1), items), 1,
                                   std::max<std::int64_t>(args.heads, 1));
 }
@@ -131,6 +132,7 @@ class forward_launch {
 
   void run_item(const sequence& one, const head_range& heads, std::int64_t first,
                 const scratch& memory) const {
+    if (is_in_place(one)) return step_in_place(one, heads, first, memory);
     const auto for_each_state = [&](const auto& body) {
       for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head) {
         for_each_tile(one, heads, head, first, memory, body);
@@ -142,17 +144,14 @@ class forward_launch {
     for (std::int64_t begin = 0; begin < one.length; begin += scratch::run) {
       const token_run tokens{begin, std::min(one.length - begin, scratch::run)};
       for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head) {
-        if constexpr (Read == state_read::before) {
-          load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, memory.padded_keys,
-                            memory.u);
-        }
+        if constexpr (Read == state_read::before) load_bonus(head, memory);
         load_keys(one, tokens, head, memory);
         group_shares<Kernel> shares[most_groups];
         token_rows rest[group_tokens<Kernel>];
         relate_groups(tokens.count, memory, shares, rest);
         bool is_first = true;
         for_each_tile(one, heads, head, first, memory, [&](const state_place& place, float* tile) {
-          load_values(one, tokens, place, memory);
+          load_values(one, tokens, place, shape::block, memory);
           take_run(one, tokens, place, memory, shares, rest, is_first, tile);
           is_first = false;
         });
@@ -161,6 +160,35 @@ class forward_launch {
     for_each_state([&](const state_place& place, float* tile) {
       store_state<Kernel>(args_.final_state, place, args_.keys, tile);
     });
+  }
+
+  /// Whether a lone token may step from the memory of one state to that of the other.
+  bool is_in_place(const sequence& one) const {
+    return one.length == 1 && args_.initial_state.data != nullptr &&
+           args_.final_state.data != nullptr && args_.values % shape::width == 0;
+  }
+
+  /// A lone token through states where they lie, some columns at a time.
+  void step_in_place(const sequence& one, const head_range& heads, std::int64_t first,
+                     const scratch& memory) const {
+    constexpr std::int64_t columns = scratch::run * shape::block;
+    alignas(64) float out[columns];
+    const std::int64_t end = std::min((first + together_) * shape::block, args_.values);
+    for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head) {
+      if constexpr (Read == state_read::before) load_bonus(head, memory);
+      load_keys(one, {0, 1}, head, memory);
+      const token_rows token = token_at(memory, 0);
+      for (std::int64_t value = first * shape::block; value < end; value += columns) {
+        const state_place place{one.slot, head, value, std::min(end - value, columns)};
+        load_values(one, {0, 1}, place, place.values, memory);
+        take_rows<Kernel, Decay, Read>(
+            token, args_.keys, place.values,
+            args_.initial_state.data + place.of_key(args_.initial_state, 0),
+            args_.initial_state.key, args_.final_state.data + place.of_key(args_.final_state, 0),
+            args_.final_state.key, out);
+        store_part<Kernel>(args_.out, place_of(args_.out, one, 0, head) + value, place.values, out);
+      }
+    }
   }
 
   /// Steps [begin, begin + count) of a sequence.
@@ -221,6 +249,10 @@ class forward_launch {
     }
   }
 
+  void load_bonus(std::int64_t head, const scratch& to) const {
+    load_part<Kernel>(args_.u, head * args_.u.head, args_.keys, 1.0f, to.padded_keys, to.u);
+  }
+
   /// Rows of a run's queries, keys and decays as floats.
   void load_keys(const sequence& one, const token_run& tokens, std::int64_t head,
                  const scratch& to) const {
@@ -236,17 +268,17 @@ class forward_launch {
       }
     }
   }
-  /// Those of the values of a block.
+  /// Those of its values, `padded` apart.
   void load_values(const sequence& one, const token_run& tokens, const state_place& place,
-                   const scratch& to) const {
+                   std::int64_t padded, const scratch& to) const {
     const std::int64_t kv_head = place.head / (args_.heads / args_.kv_heads);
     for (std::int64_t at = 0; at < tokens.count; ++at) {
       const std::int64_t step = tokens.begin + at;
       load_part<Kernel>(args_.v, place_of(args_.v, one, step, kv_head) + place.value, place.values,
-                        1.0f, shape::block, to.v + at * shape::block);
+                        1.0f, padded, to.v + at * padded);
       if constexpr (Decay == chunked_scan_decay::keys_and_values) {
-        load_value_decays<Kernel>(args_, one, step, place.head, place.value, place.values,
-                                  shape::block, to.value_decay + at * shape::block);
+        load_value_decays<Kernel>(args_, one, step, place.head, place.value, place.values, padded,
+                                  to.value_decay + at * padded);
       }
     }
   }

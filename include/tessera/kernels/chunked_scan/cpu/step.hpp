@@ -65,4 +65,35 @@ TESSERA_INLINE void take(const token_rows& token, std::int64_t keys, const float
   }
 }
 
+/// A token alone: the state takes it in from memory to memory, which may be the same, of rows of
+/// `columns` value channels, whole registers. Rows are read and written in the order in which they
+/// lie, as memory gives them fastest; what the token reads is added up in `out`.
+template <class Kernel, chunked_scan_decay Decay, state_read Read>
+void take_rows(const token_rows& token, std::int64_t keys, std::int64_t columns,
+               const float* before, std::int64_t before_row, float* after, std::int64_t after_row,
+               float* out) {
+  using shape = traits<Kernel>;
+  using vec = typename shape::vec;
+  using reg = typename shape::reg;
+  for (std::int64_t c = 0; c < columns; c += shape::width) {
+    vec::store(out + c, Read == state_read::before
+                            ? vec::mul(vec::load(token.v + c), vec::broadcast(token.bonus))
+                            : vec::zero());
+  }
+  for (std::int64_t key = 0; key < keys; ++key, before += before_row, after += after_row) {
+    const reg k = vec::broadcast(token.k[key]), q = vec::broadcast(token.q[key]);
+    for (std::int64_t c = 0; c < columns; c += shape::width) {
+      const reg found = vec::load(before + c);
+      const reg of_values = Decay == chunked_scan_decay::keys_and_values
+                                ? vec::load(token.value_decay + c)
+                                : vec::zero();
+      const reg left = vec::fma(k, vec::load(token.v + c),
+                                decayed<Kernel, Decay>(found, token.key_decay[key], of_values));
+      vec::store(after + c, left);
+      const reg read = Read == state_read::before ? found : left;
+      vec::store(out + c, vec::fma(q, read, vec::load(out + c)));
+    }
+  }
+}
+
 }  // namespace tessera::kernels::chunked_scan::cpu

@@ -20,6 +20,8 @@
 #include <tessera/kernels/delta_rule/cpu/step_back.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/carve.hpp>
+#include <tessera/prim/cpu/float_carver.hpp>
 
 namespace tessera::kernels::delta_rule::cpu {
 
@@ -70,27 +72,22 @@ struct backward_scratch {
 
   /// Where the parts begin; returns their floats.
   std::int64_t carve(const delta_rule_kernel_args& args, float* base) {
-    std::int64_t used = 0;
-    const auto take = [&](float*& part, std::int64_t count) {
-      if (base != nullptr) part = base + used;
-      used += padded(count);
-    };
+    prim::float_carver carver(reinterpret_cast<std::byte*>(base));
     tile_floats = padded(args.key_dim * columns);
     kept_of_tile = chunks(args) * tile_floats;
     token_pitch = token_floats(args);
     key_dim = args.key_dim;
     const std::int64_t item_tiles = args.value_heads / args.key_heads * tiles(args);
-    take(kept_states, item_tiles * kept_of_tile);
-    take(gradients, item_tiles * tile_floats);
-    take(states, (chunk + 1) * tile_floats);
-    take(tokens, chunk * token_pitch);
-    take(d_tokens, chunk * token_pitch);
-    take(d_shared_rows, chunk * shared_floats(args));
-    take(value_rows, chunk * 2 * padded(columns));
-    for (float** part : {&beta, &d_beta}) take(*part, chunk);
-    for (float** part : {&d_answer, &d_values}) take(*part, columns);
-    take(row, std::max(args.key_dim, args.value_dim));
-    return used;
+    kept_states = carver.take(item_tiles * kept_of_tile);
+    gradients = carver.take(item_tiles * tile_floats);
+    states = carver.take((chunk + 1) * tile_floats);
+    recurrence::carve(carver, chunk * token_pitch, tokens, d_tokens);
+    d_shared_rows = carver.take(chunk * shared_floats(args));
+    value_rows = carver.take(chunk * 2 * padded(columns));
+    recurrence::carve(carver, std::int64_t{chunk}, beta, d_beta);
+    recurrence::carve(carver, std::int64_t{columns}, d_answer, d_values);
+    row = carver.take(std::max(args.key_dim, args.value_dim));
+    return static_cast<std::int64_t>(carver.bytes() / sizeof(float));
   }
   backward_scratch(const delta_rule_kernel_args& args, float* base) { carve(args, base); }
 

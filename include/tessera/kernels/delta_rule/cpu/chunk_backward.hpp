@@ -71,6 +71,7 @@ class chunk_backward_item
                       std::int64_t sums_of_head)
       : base(first_key_head * memory.size.group, memory.size.heads, args.value_heads,
              tokens.length),
+        given_(args),
         args_(args),
         memory_(memory),
         size_(memory.size),
@@ -78,7 +79,7 @@ class chunk_backward_item
         sums_(sums),
         sums_of_head_(sums_of_head) {}
 
-  void run() const {
+  void run() {
     memory_.clear_rows();
     const auto initial = initial_states<isa_type>(args_, tokens_);
     for_each_head([&](std::int64_t member) {
@@ -86,9 +87,12 @@ class chunk_backward_item
       load_state(args_.d_last, member, memory_.gradient(member));
     });
     for (std::int64_t segment = 0; segment < segments_; ++segment) {
+      stage_updates(segment);
       for_each_head([&](std::int64_t member) { go_forward(segment, member); });
     }
     for (std::int64_t segment = segments_ - 1; segment >= 0; --segment) {
+      stage_updates(segment);
+      stage_queries(segment);
       for_each_head([&](std::int64_t member) {
         if (member % size_.group == 0) begin_group();
         give_back(segment, member);
@@ -99,6 +103,25 @@ class chunk_backward_item
   }
 
  private:
+  /// Rows of a segment, whose heads share pages.
+  void stage_updates(std::int64_t segment) {
+    stage_rows(segment, given_.k, size_.group, args_.key_dim, 0, args_.k);
+    stage_rows(segment, given_.v, 1, args_.value_dim, 1, args_.v);
+    if (args_.decay_has_channels) {
+      stage_rows(segment, given_.decay, 1, args_.key_dim, 2, args_.decay);
+    }
+    stage_rows(segment, given_.read, size_.group, args_.key_dim, 3, args_.read);
+    stage_rows(segment, given_.write, size_.group, args_.key_dim, 4, args_.write);
+  }
+  void stage_queries(std::int64_t segment) {
+    stage_rows(segment, given_.q, size_.group, args_.key_dim, 5, args_.q);
+    stage_rows(segment, given_.d_out, 1, args_.value_dim, 6, args_.d_out);
+  }
+  void stage_rows(std::int64_t segment, const delta_rule_input& from, std::int64_t group,
+                  std::int64_t columns, int tensor, delta_rule_input& to) const {
+    this->stage(segment, tokens_, from, group, columns, memory_.staged.of(tensor), to);
+  }
+
   /// Calls body(first column, where its tile begins in a state, registers).
   template <class Body>
   void for_each_tile(const Body& body) const {
@@ -368,7 +391,8 @@ class chunk_backward_item
     }
   }
 
-  const delta_rule_kernel_args& args_;
+  const delta_rule_kernel_args& given_;
+  delta_rule_kernel_args args_;  ///< with staged rows
   const scratch& memory_;
   const extents& size_;
   const sequence& tokens_;

@@ -7,6 +7,7 @@
 // | gradient | [heads] of the state behind the tokens given back so far |
 // | tiles | [chunks of a segment][keys][columns]: a tile of the states in front of each |
 // | turned_tile, turned_gradient | [columns][keys] |
+// | staged | [tensors of tokens][heads][tokens of a segment][keys or values]: see staged_rows.hpp |
 // | rows | of each chunk of a segment: see chunk_rows |
 // | d_q, d_k | [tokens of a segment][keys]: sums over the value heads of a key head |
 // | row, of_pairs | a row of any kind; a register for each token of a chunk |
@@ -21,6 +22,8 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/cpu/traits.hpp>
+#include <tessera/kernels/recurrence/cpu/carve.hpp>
+#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/rows.hpp>
@@ -56,7 +59,8 @@ struct chunk_extents {
   /// more to find than their numbers to read. Every thread has an item, and what is kept a bound.
   std::int64_t key_heads_together(const delta_rule_kernel_args& args, int threads) const noexcept {
     constexpr double most_floats = 1 << 23;
-    const double fit = std::min(most_floats / std::max(kept_floats_of(group), 1.0), 8.0);
+    const double fit = std::min(most_floats / std::max(kept_floats_of(group), 1.0),
+                                recurrence::heads_of_page(keys));
     const std::int64_t items = args.sequences * args.key_heads / threads;
     return std::clamp<std::int64_t>(std::min(items, static_cast<std::int64_t>(fit)), 1,
                                     std::max<std::int64_t>(args.key_heads, 1));
@@ -108,6 +112,7 @@ struct chunk_scratch {
     row = carver.take(std::max(size.keys, size.values));
     of_keys = carver.take(chunk_tokens * size.keys);
     of_pairs = carver.take(chunk_tokens * std::int64_t{traits<Row>::width});
+    staged.take(carver, 7, extents::segment_tokens, size.heads, std::max(size.keys, size.values));
     rows_begin_ = carver.take(0);
     const std::size_t in_front = carver.bytes();
     if constexpr (extents::has_chunks) {
@@ -131,6 +136,7 @@ struct chunk_scratch {
 
   extents size;
   std::size_t bytes;
+  recurrence::staged_memory staged;
   chunk_rows rows[extents::has_chunks ? extents::segment : 1];
   float *turned_tile, *turned_gradient;
   float *d_q, *d_k;
@@ -140,30 +146,23 @@ struct chunk_scratch {
 
  private:
   void carve(chunk_rows& of, prim::float_carver& carver) const {
-    const auto take = [&](float*& part, std::int64_t count) { part = carver.take(count); };
+    constexpr std::int64_t pairs = std::int64_t{chunk_tokens} * chunk_tokens;
     const std::int64_t keys = chunk_tokens * size.keys, values = chunk_tokens * size.values;
-    take(of.decay, keys);
+    of.decay = carver.take(keys);
     for (int r = 0; r < 2; ++r) {
-      for (float** const part : {&of.reads[r], &of.found[r], &of.turned_found[r], &of.d_reads[r]}) {
-        if (part != &of.reads[1] || size.writes > 1) take(*part, keys);
-      }
+      if (r == 0 || size.writes > 1) of.reads[r] = carver.take(keys);
+      recurrence::carve(carver, keys, of.found[r], of.turned_found[r], of.d_reads[r]);
     }
     for (int w = 0; w < size.writes; ++w) {
-      for (float** const part : {&of.writes[w], &of.left[w], &of.turned_left[w], &of.d_writes[w]}) {
-        take(*part, keys);
-      }
-      for (float** const part : {&of.values[w], &of.d_values[w]}) take(*part, values);
-      for (int r = 0; r < 2; ++r) {
-        take(of.weights[r][w], std::int64_t{chunk_tokens} * chunk_tokens);
-        take(of.d_weights[r][w], std::int64_t{chunk_tokens} * chunk_tokens);
-      }
+      recurrence::carve(carver, keys, of.writes[w], of.left[w], of.turned_left[w], of.d_writes[w]);
+      recurrence::carve(carver, values, of.values[w], of.d_values[w]);
+      for (int r = 0; r < 2; ++r)
+        recurrence::carve(carver, pairs, of.weights[r][w], of.d_weights[r][w]);
     }
     if (size.writes == 1) of.reads[1] = of.writes[0];
-    take(of.d_out, values);
-    for (float** const part : {&of.whole_decay, &of.passed_decay, &of.crossing}) {
-      take(*part, size.keys);
-    }
-    for (float** const part : {&of.beta, &of.d_beta}) take(*part, chunk_tokens);
+    of.d_out = carver.take(values);
+    recurrence::carve(carver, size.keys, of.whole_decay, of.passed_decay, of.crossing);
+    recurrence::carve(carver, std::int64_t{chunk_tokens}, of.beta, of.d_beta);
   }
 
   float *kept_, *found_, *gradients_, *tiles_;

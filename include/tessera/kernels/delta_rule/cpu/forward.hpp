@@ -10,6 +10,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
+#include <tessera/kernels/delta_rule/cpu/lone_token.hpp>
 #include <tessera/kernels/delta_rule/cpu/rows.hpp>
 #include <tessera/kernels/delta_rule/cpu/step.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
@@ -45,10 +46,11 @@ class forward_launch {
         heads_(heads_together(args, parts_ == 1 ? tiles_ : 0, threads)),
         head_parts_((args.value_heads + heads_ - 1) / heads_) {}
 
-  /// Floats of a thread: tiles, the rows of a run of tokens, values and an answer.
+  /// Floats of a thread: tiles, the rows of a run of tokens, and values, an answer and what is held
+  /// of the columns of an item.
   std::int64_t floats_of_thread() const {
     return args_.key_dim * tile_columns * together_ * heads_ +
-           token_run::most * token_rows::count * padded(args_.key_dim) + 2 * padded(tile_columns);
+           token_run::most * token_rows::count * padded(args_.key_dim) + 3 * item_columns();
   }
 
   void run(float* memory) const {
@@ -59,6 +61,8 @@ class forward_launch {
   }
 
  private:
+  std::int64_t item_columns() const { return padded(tile_columns) * together_; }
+
   /// Tiles of a head share what is made of its tokens, as far as they stay in the second-level
   /// cache and every thread has an item.
   static std::int64_t tiles_together(const delta_rule_kernel_args& args, std::int64_t tiles,
@@ -71,14 +75,16 @@ class forward_launch {
 
   /// Heads of an item, which has all `tiles` of each (0: it has not): rows of neighbours lie in the
   /// same pages, whose addresses cost more to find than their numbers to read. Their tiles stay in
-  /// the second-level cache, and every thread has an item. Lone tokens are bound by their states.
+  /// the second-level cache, and every thread has an item. Where all tokens are alone, which are
+  /// bound by their states, threads have a few items each.
   static std::int64_t heads_together(const delta_rule_kernel_args& args, std::int64_t tiles,
                                      int threads) noexcept {
     constexpr std::int64_t most = 1 << 17;  // floats
-    const bool has_lone_tokens = args.tokens <= 1 || args.slots != nullptr;
-    if (tiles == 0 || has_lone_tokens) return 1;
+    const bool are_alone = args.tokens <= (args.cu_seqlens != nullptr ? args.sequences : 1);
+    if (tiles == 0 || (args.slots != nullptr && !are_alone)) return 1;
     const std::int64_t floats = std::max<std::int64_t>(args.key_dim * tile_columns * tiles, 1);
-    const std::int64_t items = args.sequences * args.value_heads / threads;
+    const std::int64_t items =
+        args.sequences * args.value_heads / (are_alone ? 2 * threads : threads);
     return std::clamp<std::int64_t>(std::min(most / floats, items), 1,
                                     std::max<std::int64_t>(args.value_heads, 1));
   }
@@ -121,7 +127,7 @@ class forward_launch {
       return;
     }
     if (!tokens.has_states) return;
-    if (heads_ == 1 && tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens, at)) {
+    if (tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens, at)) {
       return step_in_place(item, tokens, at, scratch);
     }
     walk(tokens, at, scratch);
@@ -147,9 +153,9 @@ class forward_launch {
     }
     return run;
   }
-  /// Values and an answer, behind the rows.
+  /// Rows of the columns of an item, behind those of the tokens.
   float* values_of(float* scratch) const {
-    return scratch + floats_of_thread() - 2 * padded(tile_columns);
+    return scratch + floats_of_thread() - 3 * item_columns();
   }
 
   void walk(const sequence& tokens, const item_place& item, float* scratch) const {
@@ -175,8 +181,7 @@ class forward_launch {
         read_run(tokens, step, at, token_reader<Row>(args_, tokens.entry, at.head), run);
         for_each_state(n, [&](const tile_place& place, float* data, auto registers) {
           std::fill_n(values, place.pitch, 0.0f);
-          const state_tile<float> tile{data, place.pitch};
-          this->template take_run<registers()>(tokens, run, place, tile, values);
+          this->template take_run<registers()>(tokens, run, place, {data, place.pitch}, values);
         });
       }
     }
@@ -208,40 +213,45 @@ class forward_launch {
     }
   }
 
+  void load_values(const sequence& tokens, std::int64_t token, std::int64_t head,
+                   std::int64_t column, std::int64_t columns, float* to) const {
+    load_row<isa_type>(static_cast<const element*>(args_.v.data) +
+                           row_of(args_.v, tokens.entry, token, head) + column,
+                       columns, to);
+    if (args_.activates) activate<isa_type>(to, columns);
+  }
+
   /// A run of tokens through a tile; `values` has room for an answer behind it.
   template <int Registers>
   void take_run(const sequence& tokens, const token_run& run, const tile_place& place,
                 const state_tile<float>& tile, float* values) const {
     using row = tile_row<isa_type, Registers>;
-    const state_tile<const float> held_tile{tile.data, tile.step};
     row held = row::zero();
     for (std::int64_t i = 0; i < run.count; ++i) {
       if (run.starts_anew[i]) std::fill_n(tile.data, place.channels * tile.step, 0.0f);
       if (i == 0 || run.starts_anew[i]) {
-        held = read_tile<isa_type, Registers>(held_tile, run.rows[i].read, place.channels);
+        held = read_tile<isa_type, Registers>({tile.data, tile.step}, run.rows[i].read,
+                                              place.channels);
       }
       const bool has_next = i + 1 < run.count && !run.starts_anew[i + 1];
       const float* const next = has_next ? run.rows[i + 1].read : nullptr;
-      held = take<Registers>(tokens, run, i, place, held_tile, tile, held, next, {}, values);
+      held = take<Registers>(tokens, run, i, place, tile, held, next, values);
     }
   }
 
   /// One of them. Returns what the next one, that reads with `next`, has of the state; null: none.
   template <int Registers>
-  TESSERA_INLINE tile_row<isa_type, Registers> take(
-      const sequence& tokens, const token_run& run, std::int64_t i, const tile_place& place,
-      const state_tile<const float>& before, const state_tile<float>& after,
-      const tile_row<isa_type, Registers>& held, const float* next,
-      const state_tile<const float>& soon, float* values) const {
+  TESSERA_INLINE tile_row<isa_type, Registers> take(const sequence& tokens, const token_run& run,
+                                                    std::int64_t i, const tile_place& place,
+                                                    const state_tile<float>& tile,
+                                                    const tile_row<isa_type, Registers>& held,
+                                                    const float* next, float* values) const {
     using row = tile_row<isa_type, Registers>;
-    load_row<isa_type>(static_cast<const element*>(args_.v.data) +
-                           row_of(args_.v, tokens.entry, run.token[i], place.head) + place.column,
-                       place.columns, values);
-    if (args_.activates) activate<isa_type>(values, place.columns);
+    load_values(tokens, run.token[i], place.head, place.column, place.columns, values);
     row written = row::load(values);
     const auto step = [&](auto low_rank, auto has_next) {
       return step_tile<isa_type, Registers, low_rank(), has_next()>(
-          before, after, run.rows[i], place.channels, written, held, next, soon);
+          tile, run.rows[i], place.channels, written, held, next);
     };
     const auto step_with = [&](auto low_rank) {
       return next != nullptr ? step(low_rank, std::true_type{}) : step(low_rank, std::false_type{});
@@ -267,39 +277,50 @@ class forward_launch {
            args_.last.type == dtype::f32 && (at.end - at.first) % traits<Row>::width == 0;
   }
 
-  /// A lone token: states are read where they lie, those of the thread's next item are asked for.
-  void step_in_place(std::int64_t item, const sequence& tokens, const item_place& at,
+  /// Columns [column, ...) of a state where it lies.
+  template <class Float, class States>
+  static state_tile<Float> state_at(const States& states, std::int64_t slot, std::int64_t head,
+                                    std::int64_t column) {
+    return {static_cast<Float*>(states.data) + slot * states.sequence + head * states.head + column,
+            states.channel};
+  }
+
+  /// Lone tokens of heads: states are read where they lie, and the next one is asked for.
+  void step_in_place(std::int64_t item, const sequence& tokens, const item_place& all,
                      float* scratch) const {
     token_run run = empty_run(scratch);
-    float* const values = values_of(scratch);
-    read_run(tokens, 0, at, token_reader<Row>(args_, tokens.entry, at.head), run);
-    const auto before = [&](std::int64_t slot, std::int64_t head, std::int64_t column) {
-      return state_tile<const float>{static_cast<const float*>(args_.initial.data) +
-                                         slot * args_.initial.sequence + head * args_.initial.head +
-                                         column,
-                                     args_.initial.channel};
-    };
-    const std::int64_t next_item = item + threads_;
-    state_tile<const float> next{};
-    if (next_item < args_.sequences * head_parts_ * parts_) {
-      const item_place next_at = place_of(next_item);
-      const sequence of_next = sequence_of<isa_type>(args_, next_at.sequence);
-      if (of_next.has_states) next = before(of_next.slot, next_at.head, next_at.first);
+    const std::int64_t columns = all.end - all.first;
+    float* const rows = values_of(scratch);
+    const lone_values values{rows, rows + item_columns(), rows + 2 * item_columns(), columns};
+    for (std::int64_t n = 0; n < all.heads; ++n) {
+      const item_place at = head_of(all, n);
+      read_run(tokens, 0, at, token_reader<Row>(args_, tokens.entry, at.head), run);
+      load_values(tokens, run.token[0], at.head, at.first, columns, values.written);
+      const auto before = state_at<const float>(args_.initial, tokens.slot, at.head, at.first);
+      const auto after = state_at<float>(args_.last, tokens.slot, at.head, at.first);
+      const auto soon = n + 1 < all.heads ? state_at<const float>(args_.initial, tokens.slot,
+                                                                  at.head + 1, at.first)
+                                          : state_behind(item);
+      if (args_.update == delta_rule_update::delta) {
+        step_lone_token<isa_type, false>(before, after, run.rows[0], run.beta[0], args_.key_dim,
+                                         values, soon);
+      } else {
+        step_lone_token<isa_type, true>(before, after, run.rows[0], 0.0f, args_.key_dim, values,
+                                        soon);
+      }
+      store_row<isa_type>(answer_at(tokens, run.token[0], at.head, at.first), columns,
+                          values.answer);
     }
-    for_each_tile(at, [&](std::int64_t column, std::int64_t columns, auto registers) {
-      const tile_place place{tokens.slot,   at.head, column,
-                             args_.key_dim, columns, registers() * traits<Row>::width};
-      const state_tile<const float> from = before(tokens.slot, at.head, column);
-      const state_tile<float> to{static_cast<float*>(args_.last.data) +
-                                     tokens.slot * args_.last.sequence + at.head * args_.last.head +
-                                     column,
-                                 args_.last.channel};
-      const auto held = read_tile<isa_type, registers()>(from, run.rows[0].read, args_.key_dim);
-      const bool is_last = column + columns == at.end;
-      const auto soon = is_last ? next : before(tokens.slot, at.head, column + columns);
-      this->template take<registers()>(tokens, run, 0, place, from, to, held, nullptr, soon,
-                                       values);
-    });
+  }
+  /// The first state of the item that comes next; null: there is none, or another thread may be
+  /// writing it, which would have to give its lines away.
+  state_tile<const float> state_behind(std::int64_t item) const {
+    const std::int64_t next_item = item + 1;
+    if (threads_ > 1 || next_item >= args_.sequences * head_parts_ * parts_) return {};
+    const item_place next = place_of(next_item);
+    const sequence tokens = sequence_of<isa_type>(args_, next.sequence);
+    if (!tokens.has_states) return {};
+    return state_at<const float>(args_.initial, tokens.slot, next.head, next.first);
   }
 
   const delta_rule_kernel_args& args_;

@@ -82,27 +82,24 @@ struct step_answers {
   tile_row<Isa, Registers> next;   ///< for what the next token reads with
 };
 
-/// The state decays and takes a token in, `before` to `after`, which may be the same: `values` for
-/// its key and, of low-rank updates, `held`, what it had for the token, for its `write`. The next
-/// token reads in the same pass, if there is one. Rows of `soon` are asked for meanwhile.
+/// The state decays and takes a token in: `values` for its key and, of low-rank updates, `held`,
+/// what it had for the token, for its `write`. The next token reads in the same pass, if there is
+/// one.
 template <class Isa, int Registers, bool LowRank, bool HasNext>
-TESSERA_INLINE step_answers<Isa, Registers> step_tile(
-    const state_tile<const float>& before, const state_tile<float>& after, const token_rows& token,
-    std::int64_t channels, const tile_row<Isa, Registers>& values,
-    const tile_row<Isa, Registers>& held, const float* next, const state_tile<const float>& soon) {
+TESSERA_INLINE step_answers<Isa, Registers> step_tile(const state_tile<float>& tile,
+                                                      const token_rows& token,
+                                                      std::int64_t channels,
+                                                      const tile_row<Isa, Registers>& values,
+                                                      const tile_row<Isa, Registers>& held,
+                                                      const float* next) {
   using row = tile_row<Isa, Registers>;
   step_answers<Isa, Registers> answers{row::zero(), row::zero()};
   for (std::int64_t c = 0; c < channels; ++c) {
-    row x = row::load(before.row(c));
-    if constexpr (!HasNext) {
-      if (soon.data != nullptr) {
-        for (int at = 0; at < row::pitch; at += 16) TESSERA_PREFETCH(soon.row(c) + at);
-      }
-    }
+    row x = row::load(tile.row(c));
     x.scale(token.decay[c]);
     if constexpr (LowRank) x.add(token.write[c], held);
     x.add(token.key[c], values);
-    x.store(after.row(c));
+    x.store(tile.row(c));
     answers.query.add(token.query[c], x);
     if constexpr (HasNext) answers.next.add(next[c], x);
   }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
+#include <tessera/kernels/recurrence/cpu/staged_rows.hpp>
 #include <tessera/kernels/recurrence/cpu/state_products.hpp>
 #include <tessera/prim/common/host_device.hpp>
 
@@ -40,6 +42,19 @@ class head_segments {
   /// Of the chunk that begins there.
   TESSERA_INLINE std::int64_t tokens_from(std::int64_t first) const {
     return std::min<std::int64_t>(length_ - first, chunk_tokens);
+  }
+
+  /// Rows of a segment, each of which `group` heads read, if there is more than one head. `columns`
+  /// are those of a row.
+  template <class Rows>
+  void stage(std::int64_t segment, const sequence& one, const Rows& from, std::int64_t group,
+             std::int64_t columns, std::byte* memory, Rows& to) const {
+    if (heads_ == 1) return;
+    const std::int64_t first = first_of(segment, 0), count = tokens_of(segment);
+    to = stage_rows<Isa>(from,
+                         {one.entry, std::min(one.token(first), one.token(first + count - 1)),
+                          count, first_head_ / group, heads_ / group},
+                         columns, memory);
   }
 
   std::int64_t segments_;

@@ -73,8 +73,8 @@ class state_space_block {
     c_ = memory.take(padded<isa_type>(args.states));
   }
 
-  /// Takes the block's parameters over.
-  void enter(const channel_block& block) {
+  /// Takes the block's parameters over; where states stay in place, without decays of lanes.
+  void enter(const channel_block& block, bool in_place = false) {
     block_ = block;
     lanes_ = padded<isa_type>(block.columns);
     load_parameter(args_.D, skip_);
@@ -83,7 +83,7 @@ class state_space_block {
       head_decay_ = element_at<isa_type>(args_.A, block.head * args_.A.head);
       return;
     }
-    for (std::int64_t n = 0; n < args_.states; ++n) {
+    for (std::int64_t n = 0; !in_place && n < args_.states; ++n) {
       const std::int64_t at =
           block.head * args_.A.head + block.first * args_.A.column + n * args_.A.state;
       gather_row<isa_type>(args_.A, at, args_.A.column, block.columns, decays_ + n * width_);
@@ -169,6 +169,27 @@ class state_space_block {
     }
   }
 
+  /// Whether a token may step through states where they lie, and decays too.
+  bool is_in_place(const channel_block& block) const {
+    const auto lies_in_rows = [](const scan_tensor& tensor) {
+      return tensor.data != nullptr && tensor.type == dtype::f32 && tensor.state == 1;
+    };
+    return args_.states % vec::width == 0 && block.states_entry != no_states &&
+           lies_in_rows(args_.initial_state) && lies_in_rows(args_.final_state) &&
+           (shares_steps || lies_in_rows(args_.A));
+  }
+  /// `update` and `read` of a token alone, from memory to memory: column by column, as states lie.
+  void step_in_place(float* y) const {
+    const reg of_head = decay_of_head();
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
+      reg sums[vec::width];
+      for (int i = 0; i < vec::width; ++i) {
+        sums[i] = at + i < block_.columns ? step_column(at + i, of_head) : vec::zero();
+      }
+      vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
+    }
+  }
+
   /// The states that the block's sequence starts from.
   void load_states(const scan_tensor& from, float* states) const {
     std::fill(states, states + args_.states * width_, 0.0f);
@@ -213,6 +234,30 @@ class state_space_block {
   const float* skip() const { return skip_; }
 
  private:
+  /// The states of one column; returns what is read of them, to be summed.
+  TESSERA_INLINE reg step_column(std::int64_t column, reg of_head) const {
+    const float* const before =
+        static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, column);
+    float* const after =
+        static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, column);
+    [[maybe_unused]] const float* const rates =
+        static_cast<const float*>(args_.A.data) + block_.head * args_.A.head +
+        (shares_steps ? 0 : (block_.first + column) * args_.A.column);
+    const reg dt = vec::broadcast(dt_[column]);
+    const reg moved = vec::mul(dt, vec::broadcast(x_[column]));
+    reg sum = vec::zero();
+    for (std::int64_t n = 0; n < args_.states; n += vec::width) {
+      reg decay = of_head;
+      if constexpr (!shares_steps) {
+        decay = prim::decay_of<isa_type>(vec::mul(vec::load(rates + n), dt));
+      }
+      const reg h = vec::fma(moved, vec::load(b_ + n), vec::mul(decay, vec::load(before + n)));
+      vec::store(after + n, h);
+      sum = vec::fma(h, vec::load(c_ + n), sum);
+    }
+    return sum;
+  }
+
   /// A parameter of channels, or the one of the head in every lane.
   void load_parameter(const scan_tensor& tensor, float* row) const {
     if (tensor.data == nullptr) {

@@ -68,13 +68,18 @@ class state_space_forward {
 
   void scan(const channel_block& channels, std::byte* memory, std::byte* workspace) const {
     thread_memory own(args_, cut_.width(), memory);
-    own.block.enter(channels);
-    own.block.load_states(args_.initial_state, own.states);
     const token_range tokens = tokens_of<isa_type>(args_.sequences, channels.sequence);
+    const bool in_place = tokens.end - tokens.begin == 1 && own.block.is_in_place(channels);
+    own.block.enter(channels, in_place);
+    if (!in_place) own.block.load_states(args_.initial_state, own.states);
     for (std::int64_t token = tokens.begin; token < tokens.end; ++token) {
       own.block.load_token(tokens.entry, token);
-      own.block.update(own.states, own.states);
-      own.block.read(own.states, own.y);
+      if (in_place) {
+        own.block.step_in_place(own.y);
+      } else {
+        own.block.update(own.states, own.states);
+        own.block.read(own.states, own.y);
+      }
       if (args_.norm) {
         float* const row = norm_type(args_).token_columns(workspace, tokens.entry, token);
         std::copy(own.y, own.y + channels.columns,
@@ -85,7 +90,7 @@ class state_space_forward {
       store_row<isa_type>(args_.out, own.block.row_at(args_.out, tokens.entry, token),
                           channels.columns, own.y);
     }
-    own.block.store_states(args_.final_state, own.states);
+    if (!in_place) own.block.store_states(args_.final_state, own.states);
   }
 
   /// y silu(z).
