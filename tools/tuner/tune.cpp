@@ -1,7 +1,5 @@
 #include "tune.hpp"
 
-#include "race.hpp"
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,6 +7,8 @@
 #include <utility>
 
 #include <tessera/lookup/store.hpp>
+
+#include "race.hpp"
 
 namespace tessera::tuner {
 namespace {
