@@ -9,6 +9,7 @@
 #include <tessera/runtime/environment.hpp>
 
 #include "families.hpp"
+#include "processor_quota.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -57,7 +58,8 @@ void check_instructions(const device_facts& device, std::vector<finding>& findin
 }
 
 void check_threads(const device_facts& device, int threads, std::vector<finding>& findings) {
-  const int available = device.available_threads;
+  const auto quota = processor_quota(std::ifstream("/proc/self/cgroup"));
+  const int available = threads_within(quota, device.available_threads);
   if (threads < available) {
     const auto set = variable("OMP_NUM_THREADS");
     findings.push_back(
@@ -71,9 +73,15 @@ void check_threads(const device_facts& device, int threads, std::vector<finding>
         {fmt::format("{} threads will be used, this process may use {}", threads, available),
          fmt::format("set OMP_NUM_THREADS={}", available)});
   }
-  if (available < device.hardware_threads) {
+  if (quota && *quota < device.available_threads) {
+    findings.push_back(
+        {fmt::format("its control group leaves this process the time of {:.4g} of {} processors",
+                     *quota, device.available_threads),
+         "raise cpu.max of the group or the container's limit: threads beyond it stand still"});
+  }
+  if (device.available_threads < device.hardware_threads) {
     findings.push_back({fmt::format("this process may use {} of the machine's {} hardware threads",
-                                    available, device.hardware_threads),
+                                    device.available_threads, device.hardware_threads),
                         "widen its CPU affinity or its container's limit"});
   }
 }

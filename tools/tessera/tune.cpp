@@ -84,6 +84,15 @@ std::string command_of(const tune_flags& flags) {
   return text;
 }
 
+std::string where_results_are(const std::string& table) {
+  if (fs::exists(table)) {
+    return fmt::format("Winners are in {}; the next run of any program uses them.\n", table);
+  }
+  const fs::path measured = fs::path(table).parent_path() / "measurements";
+  if (!fs::exists(measured)) return "No winner to write.\n";
+  return fmt::format("No winner to write; measurements are in {}.\n", measured.string());
+}
+
 exit_status measure(tuner::session& tuning, const std::vector<tuner::planned_problem>& planned,
                     const tune_flags& flags) {
   tuner::session_summary all;
@@ -108,13 +117,7 @@ exit_status measure(tuner::session& tuning, const std::vector<tuner::planned_pro
     print(json_line(boost::json::object{{"summary", to_json(all)}}) + "\n");
   } else {
     print_found(found, all);
-    const std::string& table = tuning.options().table;
-    print(fs::exists(table)
-              ? fmt::format("Winners are in {}; the next run of any program uses "
-                            "them.\n",
-                            table)
-              : fmt::format("No winner to write; measurements are in {}.\n",
-                            (fs::path(table).parent_path() / "measurements").string()));
+    print(where_results_are(tuning.options().table));
   }
   return all.failed == 0 ? exit_status::success : exit_status::no;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "child.hpp"
@@ -117,6 +118,16 @@ result<std::vector<measured_row>> check_rows(tunable_problem& problem,
 
 bool is_disturbed(const measured_row& row, const measuring_rules& rules) noexcept {
   return row.seconds.size() < rules.least_clean && !row.disturbed.empty();
+}
+
+double least_seconds(const measured_row& row) noexcept {
+  constexpr std::size_t enough = 2;
+  double least = std::numeric_limits<double>::infinity();
+  for (const double seconds : row.seconds) least = std::min(least, seconds);
+  if (row.seconds.size() < enough) {
+    for (const double seconds : row.at_least) least = std::min(least, seconds);
+  }
+  return row.seconds.empty() && row.at_least.empty() ? 0 : least;
 }
 
 std::vector<double> samples_of(const measured_row& row, const measuring_rules& rules) {

@@ -68,10 +68,15 @@ struct measured_row {
   double first_seconds = 0;         ///< of a single run in the gate
   std::vector<double> seconds{};    ///< samples, one per round
   std::vector<double> disturbed{};  ///< samples that other programs took a part of
+  std::vector<double> at_least{};   ///< of each of these, if that part was lost time as a whole
 };
 
 /// True if a row has too few samples that no other program disturbed.
 bool is_disturbed(const measured_row& row, const measuring_rules& rules) noexcept;
+
+/// Seconds that a call of a row takes at least, by its undisturbed samples; where these are fewer
+/// than two, less what other programs took. 0 before the first sample.
+double least_seconds(const measured_row& row) noexcept;
 
 /// The undisturbed samples, or all of them where there are too few.
 std::vector<double> samples_of(const measured_row& row, const measuring_rules& rules);

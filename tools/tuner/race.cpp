@@ -15,6 +15,7 @@ enum race_report : std::uint32_t {
   row_begins,
   row_sample,
   row_disturbed,
+  row_at_least,
   row_dropped,
   row_refused,
 };
@@ -107,12 +108,13 @@ class runner {
     if (done && rows_[row].first_seconds < warm_up_seconds) done = problem_.run(round_++);
     bool clean = false;
     double seconds = 0;
+    double taken_by_others = 0;
     for (std::size_t attempt = 0; done && !clean && attempt < rules_.most_attempts; ++attempt) {
       const bench::tenant_watch others;
       const double lost = others.lost_seconds();
       const result<double> taken = problem_.time(round_, repeats_);
-      clean = !problem_.shares_processor() ||
-              others.lost_seconds() - lost <= rules_.lost_share * (taken ? *taken : 0);
+      taken_by_others = problem_.shares_processor() ? others.lost_seconds() - lost : 0;
+      clean = taken_by_others <= rules_.lost_share * (taken ? *taken : 0);
       round_ += repeats_;
       done = taken.failure();
       if (taken) seconds = *taken / static_cast<double>(repeats_);
@@ -122,8 +124,15 @@ class runner {
       rows_[row].state = row_state::refused;
       return parent_.send(row_refused, index, 0, done.message());
     }
-    (clean ? rows_[row].seconds : rows_[row].disturbed).push_back(seconds);
-    parent_.send(clean ? row_sample : row_disturbed, index, seconds);
+    if (clean) {
+      rows_[row].seconds.push_back(seconds);
+      return parent_.send(row_sample, index, seconds);
+    }
+    const double least = seconds - taken_by_others / static_cast<double>(repeats_);
+    rows_[row].disturbed.push_back(seconds);
+    rows_[row].at_least.push_back(std::max(0.0, least));
+    parent_.send(row_disturbed, index, seconds);
+    parent_.send(row_at_least, index, rows_[row].at_least.back());
   }
 
   void drop_slow() {
@@ -161,6 +170,7 @@ class listener {
     }
     if (message.kind == row_sample) row.seconds.push_back(message.value);
     if (message.kind == row_disturbed) row.disturbed.push_back(message.value);
+    if (message.kind == row_at_least) row.at_least.push_back(message.value);
     if (message.kind == row_dropped) row.state = row_state::abandoned;
     if (message.kind == row_refused) {
       row.state = row_state::refused;
@@ -210,9 +220,11 @@ void abandon_slow(std::vector<measured_row>& rows, std::size_t default_row,
   const sample_statistics best = statistics(rows[leader], rules);
   for (const std::size_t i : running(rows)) {
     if (i == leader || i == default_row || rounds_of(rows[i]) < least_rounds_to_abandon) continue;
-    // Its fastest round against the leader's median: one slow round must not end a row.
-    const double least = statistics(rows[i], rules).least;
-    if (least > rules.abandon_factor * best.median) rows[i].state = row_state::abandoned;
+    // Its fastest round against the leader's median: neither one slow round nor other programs
+    // must end a row.
+    if (least_seconds(rows[i]) > rules.abandon_factor * best.median) {
+      rows[i].state = row_state::abandoned;
+    }
   }
 }
 

@@ -8,6 +8,8 @@
 
 #include <tessera/lookup/store.hpp>
 
+#include "race.hpp"
+
 namespace tessera::tuner {
 namespace {
 
@@ -193,6 +195,12 @@ result<tuned_problem> session::measure(tunable_problem& problem, const planned_p
   std::sort(found.rows.begin(), found.rows.end(), comes_first);
   for (const std::size_t row : {choice.winner, standard}) {
     found.disturbed = found.disturbed || (row != no_row && is_disturbed((*measured)[row], rules));
+  }
+  // So does a row of which other programs left open whether it is faster.
+  for (const std::size_t row : running(*measured)) {
+    const measured_row& other = (*measured)[row];
+    found.disturbed = found.disturbed || (choice.winner != no_row && is_disturbed(other, rules) &&
+                                          least_seconds(other) < timed[choice.winner].time.median);
   }
   if (found.reason == decision_reason::faster) {
     if (status done = hold_out(problem, found, events); !done) return done;

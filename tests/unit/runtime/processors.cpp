@@ -108,6 +108,24 @@ TEST(Processors, DecodeAvoidsThemWhereProductsHoldItBack) {
   }
 }
 
+TEST(Processors, FewRowsOfALongCacheAreNotPacked) {
+  const auto row_of = [](int rows, std::string_view type) {
+    const std::string text = "flash_attention q=[1," + std::to_string(rows) + ",8,128]" +
+                             std::string(type) + " k=[1,8192,8,128] causal=true";
+    return attention_row(text, 100, 2);
+  };
+  for (const char* type : {"f32", "bf16"}) {
+    for (const int rows : {1, 4, 16, 32}) {
+      EXPECT_NE(row_of(rows, type).find("decode"), std::string::npos)
+          << rows << " rows of " << type;
+    }
+    for (const int rows : {64, 128}) {
+      EXPECT_EQ(row_of(rows, type).find("decode"), std::string::npos)
+          << rows << " rows of " << type;
+    }
+  }
+}
+
 TEST(Processors, TheRateIsNoPartOfTheDeviceClass) {
   device_facts device = server(16, 32, 16);
   const device_class_text before = device_class_of(device);

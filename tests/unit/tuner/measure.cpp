@@ -127,6 +127,25 @@ TEST(Race, DisturbedSamplesCountOnlyWhereThereAreNoOthers) {
   EXPECT_EQ(samples_of(row, {}), row.seconds);
 }
 
+TEST(Race, WhatOtherProgramsTookEndsNoRow) {
+  std::vector<measured_row> rows(3);
+  for (auto& row : rows) row.state = row_state::timed;
+  rows[0].seconds = {1, 1, 1};
+  rows[1].disturbed = {20, 21};
+  rows[1].at_least = {0.5, 1};
+  rows[2].disturbed = {20, 21};
+  rows[2].at_least = {16, 15};
+  abandon_slow(rows, 0, {});
+  EXPECT_EQ(rows[1].state, row_state::timed);
+  EXPECT_EQ(rows[2].state, row_state::abandoned);
+  EXPECT_EQ(least_seconds(rows[1]), 0.5);
+  rows[1].seconds = {18, 19};
+  EXPECT_EQ(least_seconds(rows[1]), 18);
+  abandon_slow(rows, 0, {});
+  EXPECT_EQ(rows[1].state, row_state::abandoned);
+  EXPECT_EQ(least_seconds({}), 0);
+}
+
 TEST(Shortlist, HasTheBestByPredictionTheDefaultAndTheHints) {
   std::vector<pretended_row> many;
   for (int n = 0; n < 9; ++n) many.push_back({"row" + std::to_string(n)});
