@@ -25,7 +25,8 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d128, 0, 0>
+    table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_backward_bf16_dany, 0, 0>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d128, 0, 0>
     , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d64, 0, 0>
     , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d128, 0, 0>
     , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d64, 0, 0>
@@ -51,6 +52,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_bf16_d64, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d128, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d64, 0, 0>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_backward_bf16_dany, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_forward_bf16_d128, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_forward_bf16_d64, 0, 0>
     , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d128, 0, 0>
@@ -95,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b24a680ad4f5c235";
-  if (kind == device_kind::cuda) return "f8b6d8d3697df46f";
+  if (kind == device_kind::cpu) return "2f4b8c965de3623e";
+  if (kind == device_kind::cuda) return "157dbd2bbf357354";
   return {};
 }
 

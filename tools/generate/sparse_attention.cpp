@@ -34,7 +34,8 @@ struct sparse_attention_description {
     const std::string unit =
         fmt::format("{}_{}", enumerator_name(config.pattern), enumerator_name(config.pass));
     if (config.type == dtype::none) return unit;
-    if (is_cuda(config.target)) return fmt::format("{}_{}", unit, enumerator_name(config.type));
+    if (is_cuda(config.target) || config.head_dim == 0)
+      return fmt::format("{}_{}", unit, enumerator_name(config.type));
     return fmt::format("{}_{}_d{}", unit, enumerator_name(config.type), config.head_dim);
   }
 };

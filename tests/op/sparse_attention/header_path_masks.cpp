@@ -113,7 +113,8 @@ TEST(blocksparse_header_path, functors_have_the_bits_of_options) {
 
 /// A mask of blocks, its functor inside of those of which part is shown: nothing changes.
 TEST(blocksparse_header_path, blocks_made_of_a_functor_change_no_bit) {
-  sparse_call<> call(150, 190, 24, 16);
+  // Heads of a group with blocks of their own would have launches of their own, other sums of d_k.
+  sparse_call<> call(150, 190, 24, 16, sparse_call<>::q_heads);
   const std::vector<std::int32_t> documents = documents_of(190);
   const auto expect_same = [&](const auto& functor) {
     const auto run = [&](const tessera::block_mask* blocks, bool with_functor) {

@@ -81,13 +81,15 @@ tensor_view entry_of(tensor_view of, std::int64_t number) {
   return of;
 }
 
-/// Calls body(row, config, element) for the rows of the pattern that have a type and run here.
+/// Calls body(row, config, element) for the forward rows of the pattern that have a type and run
+/// here.
 template <class Body>
 void for_each_row(tessera::sparse_pattern pattern, const Body& body) {
   for (const tested_row& tested : tested_rows()) {
     if (tested.kind->name != tessera::sparse_attention_family::name) continue;
     const auto& config = tested.row->config_as<sparse_attention_config>();
-    if (config.pattern != pattern || !is_cpu(config.target) || !runs_here(config.target)) continue;
+    if (config.pattern != pattern || config.pass != tessera::sparse_pass::forward) continue;
+    if (!is_cpu(config.target) || !runs_here(config.target)) continue;
     SCOPED_TRACE(std::string(tested.row->name));
     if (config.type == tessera::dtype::f32) body(*tested.row, config, float{});
     if (config.type == tessera::dtype::f16) body(*tested.row, config, tessera::f16{});

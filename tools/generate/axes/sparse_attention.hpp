@@ -22,7 +22,7 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
   using enum backend;
   return {
       {
-          .about = "masks and blocks: products of tiles want the widest registers there are",
+          .about = "masks and blocks, gradients by the dense loops: the widest registers there are",
           .targets = {cpu_generic, cpu_avx2, cpu_avx512},
           .patterns = {sparse_pattern::blocksparse},
           .passes = {sparse_pass::forward, sparse_pass::backward},
@@ -50,6 +50,13 @@ inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
           .passes = {sparse_pass::forward},
           .types = {dtype::bf16},
           .head_dims = {64, 128},
+      },
+      {
+          .about = "gradients over blocks that a mask shows, with products of bf16",
+          .targets = {cpu_avx512_bf16, cpu_amx_bf16},
+          .patterns = {sparse_pattern::blocksparse},
+          .passes = {sparse_pass::backward},
+          .types = {dtype::bf16},
       },
       {
           .about = "selected blocks: tiles of a few rows, whose keys are transposed each time",

@@ -59,6 +59,30 @@ inline work_estimate estimate_on_gpu(const sparse_attention_config& config,
   return work;
 }
 
+/// Of a CPU row of gradients: of blocksparse attention what the dense row under it does, with
+/// nothing hidden; selected blocks are looked at twice, which is seven products instead of five,
+/// and which of the keys they are a demand does not have.
+inline work_estimate estimate_of_gradients(const sparse_attention_config& config,
+                                           const sparse_attention_facts& facts) noexcept {
+  const sparse_attention_demand& demand = facts.demand;
+  const bool dense = config.pattern == sparse_pattern::blocksparse;
+  const auto qk = static_cast<double>(demand.head_dim), v = static_cast<double>(demand.v_head_dim);
+  work_estimate work;
+  work.footprint_bytes = 2 * facts.bytes;
+  work.bytes = work.footprint_bytes;
+  work.flops = 2 * facts.pairs * (dense ? 3 * qk + 2 * v : 4 * qk + 3 * v);
+  work.vector_operations = (dense ? 30 : 60) * facts.pairs;
+  work.product_share = vector_floats(config.target) >= 16 ? 0.65 : 0.5;
+  if (config.type == dtype::none && demand.type != dtype::f32) {
+    work.vector_operations += 2 * facts.bytes;  // copies as floats
+  }
+  const double tiles = static_cast<double>((demand.kv_len + 127) / 128);
+  const double items =
+      static_cast<double>(demand.batch) * static_cast<double>(demand.kv_heads) * tiles;
+  work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
+  return work;
+}
+
 /// Of a CPU row with a type: what the dense row under it does, with nothing hidden. Of native
 /// sparse attention it leaves out means, selection and window, whose sizes a demand does not have.
 inline work_estimate estimate_on_dense(const sparse_attention_config& config,
@@ -89,19 +113,18 @@ inline work_estimate estimate_on_dense(const sparse_attention_config& config,
 inline work_estimate estimate_of(const sparse_attention_config& config,
                                  const sparse_attention_facts& facts, int workers) noexcept {
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
+  if (config.pass == sparse_pass::backward) return estimate_of_gradients(config, facts);
   if (config.type != dtype::none) return estimate_on_dense(config, facts, workers);
   const sparse_attention_demand& demand = facts.demand;
-  const bool forward = config.pass == sparse_pass::forward;
   const auto head_dims = static_cast<double>(demand.head_dim + demand.v_head_dim);
   work_estimate work;
-  work.footprint_bytes = facts.bytes * (forward ? 1.0 : 2.0);
+  work.footprint_bytes = facts.bytes;
   work.bytes = work.footprint_bytes;
-  // Some twenty operations of the softmax for a pair; gradients compute scores twice and are seven
-  // products instead of two. Every block of rows converts and transposes the keys it sees: two
-  // thirds of the rate of rows with a type, Xeon and Zen 4.
-  work.flops = facts.pairs * head_dims * (forward ? 2 : 7);
+  // Some twenty operations of the softmax for a pair. Every block of rows converts and transposes
+  // the keys it sees: two thirds of the rate of rows with a type, Xeon and Zen 4.
+  work.flops = facts.pairs * head_dims * 2;
   work.product_share = vector_floats(config.target) >= 16 ? 0.5 : 0.36;
-  work.vector_operations = facts.pairs * (forward ? 20 : 60);
+  work.vector_operations = facts.pairs * 20;
   const std::int64_t blocks = (demand.q_len + 63) / 64;
   const double items = static_cast<double>(demand.batch) * static_cast<double>(demand.q_heads) *
                        static_cast<double>(blocks);

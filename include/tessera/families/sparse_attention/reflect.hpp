@@ -22,10 +22,11 @@ BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, sm90_rows_are_forward_of_16_bit
 
 BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass, type, head_dim))
 
-/// ".bf16.d128": operands of rows with a type, on the CPU or for the matrix unit.
+/// ".bf16.d128": operands of rows with a type, on the CPU or for the matrix unit; `dany` stands for
+/// head dims known at run time.
 struct spelled_sparse_operands {
   static constexpr spelling::word type{&sparse_attention_config::type};
-  static constexpr spelling::number head_dim{".d", &sparse_attention_config::head_dim};
+  static constexpr spelling::number head_dim{".d", &sparse_attention_config::head_dim, "any"};
 
   constexpr void write(row_name& name, const sparse_attention_config& row) const {
     if (row.type == dtype::none && row.head_dim == 0) return;

@@ -30,7 +30,9 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
       return "cuda_sm90 rows are forward, of f16 or bf16; all else is cuda_sm80, whose code runs "
              "on every later GPU";
     case sparse_attention_rule::cpu_rows_of_a_type_are_forward:
-      return "pass of a CPU row with a type is forward; type none with head_dim 0 takes any";
+      return "pass of a CPU row with a type is forward, but of a blocksparse row with head_dim 0 "
+             "for "
+             "products of bf16; type none with head_dim 0 takes any";
     case sparse_attention_rule::cpu_types_have_products:
       return "type of a CPU row is f32, f16 or bf16, and bf16 where products of bf16 are an "
              "instruction";
@@ -55,8 +57,13 @@ constexpr sparse_attention_rule broken_rule(sparse_attention_config config) noex
   const bool some_head_dim = config.head_dim == 64 || config.head_dim == 128;
   if (is_cpu(config.target)) {
     if (any) return none;
-    if (!forward) return cpu_rows_of_a_type_are_forward;
     const bool of_bf16 = config.type == dtype::bf16;
+    if (!forward) {
+      const bool of_blocks = config.pattern == sparse_pattern::blocksparse && config.head_dim == 0;
+      return of_blocks && of_bf16 && has_bf16_products(config.target)
+                 ? none
+                 : cpu_rows_of_a_type_are_forward;
+    }
     const bool of_floats = config.type == dtype::f32 || config.type == dtype::f16;
     if (!of_bf16 && (!of_floats || has_bf16_products(config.target))) {
       return cpu_types_have_products;

@@ -108,7 +108,7 @@ class block {
     seen_pairs<Row> seen;
     int tiles = 0;
     for (row_tile rows = rows_.first_tile(); rows.rows > 0; rows = rows_.tile_after(rows)) {
-      key_columns& used = columns[tiles++] = rows_.columns_of(rows, tile);
+      key_columns& used = columns[tiles++] = columns_seen<Row>(rows_, rows, tile);
       if (used.seen == prim::tile_visibility::skip) used.low = used.high = 0;
       if (used.low < used.high) seen.add(rows, used);
     }

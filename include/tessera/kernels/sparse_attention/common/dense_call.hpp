@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/families/attention_backward/kernel_args.hpp>
 #include <tessera/families/sparse_attention/kernel_args.hpp>
 
 namespace tessera::kernels::sparse_attention {
@@ -102,6 +103,25 @@ attention_kernel_args dense_call(const blocksparse_kernel_args& call) {
   dense.window_left = reach(call.window_left);
   dense.window_right = reach(call.window_right);
   return dense;
+}
+
+/// The same of gradients.
+template <class Unit = void>
+attention_backward_kernel_args dense_gradient_call(const blocksparse_kernel_args& call) {
+  return {.forward = dense_call<Unit>(call),
+          .d_out = call.d_out.data,
+          .d_out_strides = dense_strides<Unit>(call.d_out),
+          .d_lse = {call.d_lse.data, call.d_lse.entry, call.d_lse.head, call.d_lse.token},
+          .d_q = call.d_q.data,
+          .d_k = call.d_k.data,
+          .d_v = call.d_v.data,
+          .d_q_strides = dense_strides<Unit>(call.d_q),
+          .d_k_strides = dense_strides<Unit>(call.d_k),
+          .d_v_strides = dense_strides<Unit>(call.d_v),
+          .d_sinks = call.d_sinks.data,
+          .d_sink_head_stride = call.d_sinks.head,
+          .d_sink_stride = call.d_sinks.sink,
+          .d_sink_heads = call.sink_rows};
 }
 
 }  // namespace tessera::kernels::sparse_attention

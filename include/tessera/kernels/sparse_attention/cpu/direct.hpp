@@ -60,6 +60,7 @@ template <class Row, class Mask = prim::no_mask_functor>
 status launch(const blocksparse_attention_backward_args& args,
               const blocksparse_attention_options& options, const cpu& where = {},
               const mask_hooks<Mask>& hooks = {}) {
+  if (status done = kernels::sparse_attention::cpu::check_tiles<Row>(); !done) return done;
   return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
       blocksparse_backward_op::blocksparse_attention_backward, args, options, where, hooks.mask);
 }

@@ -28,12 +28,12 @@ struct launcher {
   static auto of(const args_type& args, const Mask& mask = {}) {
     constexpr bool backward = Kernel::config.pass == sparse_pass::backward;
     if constexpr (Kernel::config.pattern == sparse_pattern::blocksparse) {
-      if constexpr (Kernel::config.type != dtype::none) {
+      if constexpr (backward) {
+        return blocksparse_backward<Kernel, Mask>(args.blocksparse, mask);
+      } else if constexpr (Kernel::config.type != dtype::none) {
         return dense_blocksparse_forward<Kernel, Mask>(args.blocksparse, mask);
       } else {
-        using kernel = std::conditional_t<backward, blocksparse_backward<Kernel, Mask>,
-                                          blocksparse_forward<Kernel, Mask>>;
-        return kernel(args.blocksparse, mask);
+        return blocksparse_forward<Kernel, Mask>(args.blocksparse, mask);
       }
     } else {
       static_assert(!is_functor<Mask>, "native sparse attention takes no functors");

@@ -1,5 +1,6 @@
-// Gradients of queries and gates of native sparse attention: each branch is computed again, for its
-// lse and output, and then walked through once more.
+// Gradients of queries and gates of native sparse attention. Means and window are computed again,
+// for their lse and output, and then walked through once more; of selected blocks, which add to the
+// queries afterwards, the statistics are there (native_sparse_keys.hpp).
 #pragma once
 
 #include <algorithm>
@@ -34,58 +35,41 @@ class native_sparse_queries {
   /// Tokens [begin, end) of a sequence.
   void run(const token_sequence& tokens, std::int64_t kv_head, key_range queries) {
     rows_.for_each_heads(kv_head, [&](head_range heads) {
-      const std::int64_t count = (queries.end - queries.begin) * heads.count();
-      std::fill(backward_.d_q, backward_.d_q + count * backward_.q_stride, 0.0f);
-      list_rows(queries, heads);
+      list_.clear();
+      for (std::int64_t token = queries.begin; token < queries.end; ++token) {
+        list_.add(token, heads.begin, heads.end);
+      }
+      std::fill(backward_.d_q, backward_.d_q + list_.count * backward_.q_stride, 0.0f);
       for (const auto branch : {sparse_branch::compressed, sparse_branch::window}) {
         if (!rows_.has(branch)) continue;
-        const key_range seen = rows_.seen_by(branch, queries.begin, queries.end - 1);
-        differentiate(branch, tokens, kv_head, 0, [&](const auto& visit) { visit(seen); });
+        differentiate(branch, tokens, kv_head,
+                      rows_.seen_by(branch, queries.begin, queries.end - 1));
       }
-      for (std::int64_t token = queries.begin; token < queries.end; ++token) {
-        list_rows({token, token + 1}, heads);
-        differentiate(sparse_branch::selected, tokens, kv_head,
-                      (token - queries.begin) * heads.count(), [&](const auto& visit) {
-                        rows_.for_each_given(tokens, token, kv_head, [&](std::int64_t number) {
-                          visit(rows_.tokens_of_block(number, token));
-                        });
-                      });
-      }
-      list_rows(queries, heads);
-      store(tokens);
+      finish(tokens);
     });
-  }
-
- private:
-  void list_rows(key_range queries, head_range heads) {
-    list_.clear();
     for (std::int64_t token = queries.begin; token < queries.end; ++token) {
-      list_.add(token, heads.begin, heads.end);
+      statistics_.start_turns(tokens, token, kv_head);
     }
   }
 
-  /// A branch of the rows of the list, whose d_q are rows `first` and following. `for_each_range`
-  /// calls what it is given for each range of keys.
-  template <class Ranges>
+ private:
+  /// What the rows of the list see of a branch, in `keys`.
   void differentiate(sparse_branch branch, const token_sequence& tokens, std::int64_t kv_head,
-                     std::int64_t first, const Ranges& for_each_range) {
+                     key_range keys) {
     forward_.load_queries(args_.q, list_.count, rows_type::offsets(args_.q, tokens, list_));
     forward_.start();
-    for_each_range(
-        [&](key_range keys) { attend_to(rows_, branch, tokens, kv_head, list_, keys, forward_); });
+    attend_to(rows_, branch, tokens, kv_head, list_, keys, forward_);
     for (int r = 0; r < list_.count; ++r) finish_row(branch, tokens, r);
     statistics_.load(branch, tokens, list_, backward_);
-    for_each_range([&](key_range keys) {
-      for (std::int64_t key = keys.begin; key < keys.end; key += block_keys) {
-        rows_.load_tile(branch, tokens, kv_head, key,
-                        std::min<std::int64_t>(block_keys, keys.end - key), backward_);
-        backward_.arrange_values();
-        backward_.compute_scores({args_.softmax_scale});
-        rows_.hide(branch, list_, key, backward_);
-        backward_.compute_gradients(false);
-        backward_.add_to_queries(first);
-      }
-    });
+    for (std::int64_t key = keys.begin; key < keys.end; key += block_keys) {
+      rows_.load_tile(branch, tokens, kv_head, key,
+                      std::min<std::int64_t>(block_keys, keys.end - key), backward_);
+      backward_.arrange_values();
+      backward_.compute_scores({args_.softmax_scale});
+      rows_.hide(branch, list_, key, backward_);
+      backward_.compute_gradients();
+      backward_.add_to_queries();
+    }
   }
 
   /// Statistics of a row, and the gradient of its gate.
@@ -101,25 +85,28 @@ class native_sparse_queries {
       }
     }
     const float d_gate = vec::sum(sum);
-    const sparse_rows& to = branch == sparse_branch::compressed ? args_.d_g_cmp
-                            : branch == sparse_branch::selected ? args_.d_g_slc
-                                                                : args_.d_g_swa;
-    if (to.data != nullptr) {
-      prim::store_element<Isa>(to, rows_type::offset(to, tokens, token, head), d_gate);
-    }
-    statistics_.put(branch, tokens, list_, r, lse,
+    store_gate(branch, tokens, token, head, d_gate);
+    statistics_.put(branch, tokens, token, head, lse,
                     d_gate * rows_.gate_of(branch, tokens, token, head));
   }
 
-  void store(const token_sequence& tokens) {
-    const auto offsets = rows_type::offsets(args_.d_q, tokens, list_);
-    const auto scale = vec::broadcast(args_.softmax_scale);
+  void store_gate(sparse_branch branch, const token_sequence& tokens, std::int64_t token,
+                  std::int64_t head, float d_gate) const {
+    const sparse_rows& to = branch == sparse_branch::compressed ? args_.d_g_cmp
+                            : branch == sparse_branch::selected ? args_.d_g_slc
+                                                                : args_.d_g_swa;
+    if (to.data == nullptr) return;
+    prim::store_element<Isa>(to, rows_type::offset(to, tokens, token, head), d_gate);
+  }
+
+  /// Statistics of selected blocks, and the sums that these add to.
+  void finish(const token_sequence& tokens) const {
     for (int r = 0; r < list_.count; ++r) {
-      float* const row = backward_.d_q + r * backward_.q_stride;
-      for (std::int64_t d = 0; d < backward_.q_stride; d += vec::width) {
-        vec::store(row + d, vec::mul(vec::load(row + d), scale));
-      }
-      prim::store_row<Isa>(args_.d_q, offsets(r), args_.head_dim, row);
+      const std::int64_t token = list_.token[r], head = list_.head[r];
+      store_gate(sparse_branch::selected, tokens, token, head,
+                 statistics_.finish_sums(tokens, token, head));
+      const float* const row = backward_.d_q + r * backward_.q_stride;
+      std::copy(row, row + backward_.q_stride, statistics_.d_q(tokens, token, head));
     }
   }
 

@@ -97,6 +97,20 @@ class native_sparse_rows {
   }
   /// Blocks of the longest sequence there could be.
   std::int64_t most_blocks() const { return blocks_in(args_.sequences.tokens); }
+  /// Every sequence may end with a part of a block.
+  std::int64_t blocks_of_launch() const {
+    const sparse_sequences& of = args_.sequences;
+    if (of.begin == nullptr) return of.count * blocks_in(of.tokens);
+    return of.tokens / args_.block_size + of.count;
+  }
+  /// Tokens of all entries, and where one of a sequence is among them.
+  std::int64_t all_tokens() const {
+    const sparse_sequences& of = args_.sequences;
+    return of.tokens * (of.begin == nullptr ? of.count : 1);
+  }
+  std::int64_t place(const token_sequence& tokens, std::int64_t token) const {
+    return tokens.entry * args_.sequences.tokens + tokens.begin + token;
+  }
   std::int64_t group() const { return args_.q_heads / args_.kv_heads; }
   /// Tokens whose heads of a group are rows of one list.
   std::int64_t tokens_of_list() const { return std::max<std::int64_t>(1, block_rows / group()); }
@@ -231,13 +245,6 @@ class native_sparse_rows {
   }
 
  private:
-  /// Every sequence may end with a part of a block.
-  std::int64_t blocks_of_launch() const {
-    const sparse_sequences& of = args_.sequences;
-    if (of.begin == nullptr) return of.count * blocks_in(of.tokens);
-    return of.tokens / args_.block_size + of.count;
-  }
-
   void make_mean(const sparse_rows& from, const sparse_rows& to, std::int64_t width,
                  const token_sequence& tokens, std::int64_t kv_head, std::int64_t block) const {
     float* const mean =

@@ -109,19 +109,19 @@ struct score_block {
                               {k_columns, block_keys});
   }
 
-  /// Logits, nobody hidden. With a cap its slopes, if they are wanted: rows like those of scores.
-  void compute_scores(const score_units& units, float* slopes = nullptr) {
+  /// Logits, nobody hidden. `beside()`: see strided_product.
+  template <class Beside = prim::strided::nothing>
+  void compute_scores(const score_units& units, const Beside& beside = {}) {
     prim::strided_product<Isa, prim::strided_product_kind::overwrite>(
         {q, q_stride}, rows, static_cast<int>(head_dim), {k_columns, block_keys}, columns(),
-        {scores, score_stride});
+        {scores, score_stride}, beside);
     const auto scale = vec::broadcast(units.scale);
     for (int r = 0; r < rows; ++r) {
       float* const row = score_row(r);
       for (int c = 0; c < columns(); c += vec::width) {
         vec::store(row + c, vec::mul(vec::load(row + c), scale));
       }
-      if (units.cap != 0.0f)
-        apply_cap(row, slopes == nullptr ? nullptr : slopes + r * score_stride, units.cap);
+      if (units.cap != 0.0f) apply_cap(row, units.cap);
     }
   }
 
@@ -144,18 +144,11 @@ struct score_block {
   }
 
  private:
-  /// cap tanh(x / cap) and its slope, 1 - tanh^2: of a saturated tanh nothing would be left, so it
-  /// is 4 e / (1 + e)^2 with e = exp(-2 |x / cap|).
-  void apply_cap(float* row, float* slopes, float cap) const {
-    const auto limit = vec::broadcast(cap), one = vec::broadcast(1.0f);
+  void apply_cap(float* row, float cap) const {
+    const auto limit = vec::broadcast(cap);
     for (int c = 0; c < columns(); c += vec::width) {
       const auto x = vec::div(vec::load(row + c), limit);
       vec::store(row + c, vec::mul(limit, prim::tanh_of<Isa>(x)));
-      if (slopes == nullptr) continue;
-      const auto minus_magnitude = vec::select_below(x, vec::zero(), x, vec::sub(vec::zero(), x));
-      const auto e = prim::exp_of<Isa>(vec::add(minus_magnitude, minus_magnitude));
-      const auto sum = vec::add(one, e);
-      vec::store(slopes + c, vec::div(vec::mul(vec::broadcast(4.0f), e), vec::mul(sum, sum)));
     }
   }
 };

@@ -37,24 +37,6 @@ struct dense_gradient_row {
                                                     .head_dim = Kernel::config.head_dim};
 };
 
-/// The dense call without what the mask of pairs says.
-inline attention_backward_kernel_args dense_gradient_call(const blocksparse_kernel_args& call) {
-  return {.forward = dense_call(call),
-          .d_out = call.d_out.data,
-          .d_out_strides = dense_strides(call.d_out),
-          .d_lse = {call.d_lse.data, call.d_lse.entry, call.d_lse.head, call.d_lse.token},
-          .d_q = call.d_q.data,
-          .d_k = call.d_k.data,
-          .d_v = call.d_v.data,
-          .d_q_strides = dense_strides(call.d_q),
-          .d_k_strides = dense_strides(call.d_k),
-          .d_v_strides = dense_strides(call.d_v),
-          .d_sinks = call.d_sinks.data,
-          .d_sink_head_stride = call.d_sinks.head,
-          .d_sink_stride = call.d_sinks.sink,
-          .d_sink_heads = call.sink_rows};
-}
-
 template <class Kernel, class Mask>
 class dense_blocksparse_backward_row : public dense_launch<Kernel, Mask> {
   using base = dense_launch<Kernel, Mask>;

@@ -72,15 +72,28 @@ void multiply_tile(const strided_matrix& a, strided_panel<const float> b, int wo
   }
 }
 
+struct nothing {
+  TESSERA_INLINE void operator()() const {}
+};
+
+/// Register tiles of a product.
+template <class Isa>
+constexpr int tiles_of(int rows_of_c, int columns) {
+  constexpr int width = simd<Isa>::width, nr = vectors<Isa> * width;
+  return (rows_of_c + rows<Isa> - 1) / rows<Isa> * (columns / nr + columns % nr / width);
+}
+
 }  // namespace strided
 
-/// The first `rows` rows of C; `columns` is a multiple of the register width.
-template <class Isa, strided_product_kind Kind>
+/// The first `rows` rows of C; `columns` is a multiple of the register width. `beside()` is called
+/// before each register tile: the place to ask for lines.
+template <class Isa, strided_product_kind Kind, class Beside = strided::nothing>
 void strided_product(const strided_matrix& a, int rows, int words, strided_panel<const float> b,
-                     int columns, strided_panel<float> c) {
+                     int columns, strided_panel<float> c, const Beside& beside = {}) {
   constexpr int width = simd<Isa>::width, nr = strided::vectors<Isa> * width;
   const auto multiply = [&]<int Vectors>(int column) {
     for_each_row_tile<strided::rows<Isa>>(rows, [&]<int Rows>(int first) {
+      beside();
       strided::multiply_tile<Isa, Kind, Rows, Vectors>(
           {a.data + first * a.row_stride, a.row_stride, a.word_stride}, {b.data + column, b.stride},
           words, {c.data + first * c.stride + column, c.stride});
