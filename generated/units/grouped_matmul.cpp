@@ -26,15 +26,15 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::grouped_matmul_cpu_avx2_258x256x256, 0, 0>
+    table_row<rows::grouped_matmul_cpu_avx2_258x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx2_48x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_266x256x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_518x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_bf16_266x256x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_vnni_266x256x1024, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_518x128x512, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x512, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_518x128x1024, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_generic_256x256x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_generic_256x128x256, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
@@ -66,8 +66,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6412aaf74b5f2b2a";
-  if (kind == device_kind::cuda) return "4c58b75c930a0f5f";
+  if (kind == device_kind::cpu) return "84d8a680d1206c73";
+  if (kind == device_kind::cuda) return "1036a40622ed643e";
   return {};
 }
 

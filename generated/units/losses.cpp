@@ -63,7 +63,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "68f791748ed0084e";
-  if (kind == device_kind::cuda) return "cb6fbb63da9f1943";
+  if (kind == device_kind::cuda) return "35565acd28e5288a";
   return {};
 }
 

@@ -206,7 +206,7 @@ set(tessera_units_cpu_avx512
   units/cpu_avx512/sparse_attention_native_sparse_forward_bf16_d64.cpp
   units/cpu_avx512/sparse_attention_native_sparse_forward_f32_d128.cpp
   units/cpu_avx512/sparse_attention_native_sparse_forward_f32_d64.cpp
-  units/cpu_avx512/grouped_matmul_m266.cpp
+  units/cpu_avx512/grouped_matmul_m518.cpp
   units/cpu_avx512/grouped_matmul_m56.cpp
   units/cpu_avx512/losses_cross_entropy_backward.cpp
   units/cpu_avx512/losses_cross_entropy_forward.cpp
@@ -217,7 +217,7 @@ set(tessera_units_cpu_avx512
 )
 set(tessera_units_cpu_avx512_vnni
   units/cpu_avx512_vnni/quantized_forward.cpp
-  units/cpu_avx512_vnni/grouped_matmul_m266.cpp
+  units/cpu_avx512_vnni/grouped_matmul_m518.cpp
   units/cpu_avx512_vnni/grouped_matmul_m56.cpp
 )
 set(tessera_units_cpu_avx512_bf16
@@ -238,7 +238,7 @@ set(tessera_units_cpu_avx512_bf16
   units/cpu_avx512_bf16/sparse_attention_blocksparse_forward_bf16_d64.cpp
   units/cpu_avx512_bf16/sparse_attention_native_sparse_forward_bf16_d128.cpp
   units/cpu_avx512_bf16/sparse_attention_native_sparse_forward_bf16_d64.cpp
-  units/cpu_avx512_bf16/grouped_matmul_m266.cpp
+  units/cpu_avx512_bf16/grouped_matmul_m518.cpp
   units/cpu_avx512_bf16/grouped_matmul_m56.cpp
 )
 set(tessera_units_cpu_amx_bf16

@@ -22,7 +22,8 @@ struct grouped_matmul_config {
   dtype type = dtype::none;
   // Of rows that split sums (`splits_sums`) block_k is what has sums of its own.
   int block_m = 0;  ///< rows of a tile of the result, at most
-  int block_n = 0;  ///< its columns, at most
+  /// Its columns, at most; of CPU rows those of rhs that are packed together.
+  int block_n = 0;
   int block_k = 0;  ///< of the summed axis: what is packed and multiplied together
   friend constexpr bool operator==(const grouped_matmul_config&,
                                    const grouped_matmul_config&) = default;
@@ -68,8 +69,9 @@ constexpr std::int64_t split_parts(const grouped_matmul_config& config, std::int
   return parts;
 }
 
-/// The config with every default filled in: whole register tiles of at least 256 rows, so that
-/// weights are packed rarely. Operands and sums fill about 800 KB of a second-level cache of 1 MiB.
+/// The config with every default filled in. Of CPU rows whole register tiles of at least 256 rows,
+/// so that weights are packed rarely, 512 where second-level caches have a MiB: operands, and the
+/// columns that are asked for meanwhile, fill about 800 KB of it, else half. Sums pass through.
 constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept {
   if (is_cuda(config.target)) {
     if (config.block_m == 0) config.block_m = 128;
@@ -78,17 +80,38 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
     return config;
   }
   const int rows = register_rows(config.target);
-  if (config.block_m == 0) config.block_m = (256 + rows - 1) / rows * rows;
-  if (config.block_n == 0) config.block_n = 256;
-  if (config.block_k == 0) config.block_k = multiplies_bytes(config) ? 1024 : 256;
+  const int tall = vector_floats(config.target) == 16 ? 512 : 256;
+  const int bytes = multiplies_bytes(config) ? 1 : has_bf16_products(config.target) ? 2 : 4;
+  if (config.block_m == 0) config.block_m = (tall + rows - 1) / rows * rows;
+  if (config.block_n == 0) config.block_n = 128;
+  if (config.block_k == 0) config.block_k = 1024 / bytes;
   return config;
 }
 
-/// Operands and sums of a tile, in bytes.
+/// Columns of a result that a work item of a CPU row has at most: its rows are packed once for all
+/// of them.
+constexpr std::int64_t most_item_columns(const grouped_matmul_config& config) noexcept {
+  return std::max(config.block_n, 1024);
+}
+/// Columns of a work item where there are so many blocks of rows: whole register tiles, as many as
+/// leave each thread a few items or all of them the same number.
+constexpr std::int64_t item_columns(const grouped_matmul_config& config, std::int64_t columns,
+                                    std::int64_t row_blocks, int threads) noexcept {
+  const std::int64_t nr = register_columns(config.target), most = most_item_columns(config);
+  const std::int64_t panels = std::max<std::int64_t>((columns + nr - 1) / nr, 1);
+  std::int64_t parts = std::max<std::int64_t>((columns + most - 1) / most, 1);
+  while (parts < panels && row_blocks * parts < std::int64_t{4} * threads &&
+         row_blocks * parts % threads != 0) {
+    ++parts;
+  }
+  return (panels + parts - 1) / parts * nr;
+}
+
+/// Operands of a tile, and of the next one what is asked for meanwhile, in bytes.
 constexpr double tile_bytes(const grouped_matmul_config& config) noexcept {
   const double m = config.block_m, n = config.block_n, k = config.block_k;
   const double operand = multiplies_bytes(config) ? 1 : has_bf16_products(config.target) ? 2 : 4;
-  return operand * (m * k + k * n) + 4 * m * n;
+  return operand * k * (m + 2 * n);
 }
 
 }  // namespace tessera

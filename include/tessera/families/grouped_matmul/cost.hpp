@@ -32,17 +32,22 @@ struct grouped_tiles {
   double rows = 0, columns = 0;  ///< whole register tiles
   double row_blocks = 0, column_blocks = 0;
 };
-inline grouped_tiles tiles_of(const grouped_matmul_config& config, double rows,
-                              double columns) noexcept {
-  const auto up = [](double count, int step) {
-    const std::int64_t steps = (static_cast<std::int64_t>(count) + step - 1) / step;
-    return static_cast<double>(steps);
+inline grouped_tiles tiles_of(const grouped_matmul_config& config,
+                              const grouped_matmul_facts& facts, int workers) noexcept {
+  const auto up = [](std::int64_t count, std::int64_t step) {
+    return std::max<std::int64_t>((count + step - 1) / step, 1);
   };
+  const double groups = std::max(facts.groups, 1.0);
+  const double rows = static_cast<double>(facts.demand.m) / groups;
+  const std::int64_t columns = facts.demand.n;
+  const std::int64_t high = up(static_cast<std::int64_t>(rows), config.block_m);
+  const std::int64_t wide =
+      item_columns(config, columns, static_cast<std::int64_t>(groups) * high, workers);
   const int width = vector_floats(config.target);
   return {.rows = std::max(rows, 1.0),
-          .columns = up(columns, width) * width,
-          .row_blocks = std::max(1.0, up(rows, config.block_m)),
-          .column_blocks = std::max(1.0, up(columns, config.block_n))};
+          .columns = static_cast<double>(up(columns, width) * width),
+          .row_blocks = static_cast<double>(high),
+          .column_blocks = static_cast<double>(up(columns, wide))};
 }
 
 /// What a CUDA row does: a thread block for each tile of a result. Shares and costs are those
@@ -95,21 +100,20 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
 }
 
 inline work_estimate estimate_of(const grouped_matmul_config& config,
-                                 const grouped_matmul_facts& facts, int /*workers*/) noexcept {
+                                 const grouped_matmul_facts& facts, int workers) noexcept {
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts);
   const grouped_matmul_demand& demand = facts.demand;
   const double groups = std::max(facts.groups, 1.0);
   const auto k = static_cast<double>(demand.k);
-  const grouped_tiles tiles =
-      tiles_of(config, static_cast<double>(demand.m) / groups, static_cast<double>(demand.n));
+  const grouped_tiles tiles = tiles_of(config, facts, std::max(workers, 1));
   const double products = groups * tiles.rows * tiles.columns * k;
   const double passes = demand.backward ? 2 : 1;
   work_estimate work;
   work.flops = 2 * passes * products;
   // Fewer rows than a register tile has leave latencies uncovered.
   work.product_share = 0.9 * std::min(1.0, 0.25 + tiles.rows / register_rows(config.target));
-  // Weights are packed for each block of rows, rows for each block of columns; sums are stored once
-  // for each block of the summed axis. Bytes are packed four at a time.
+  // Weights are packed for each block of rows, rows for the columns of each work item; sums are
+  // stored once for each block of the summed axis. Bytes are packed four at a time.
   const double packed = (multiplies_bytes(config) ? 0.25 : 1) * groups * k *
                         (tiles.row_blocks * tiles.columns + tiles.column_blocks * tiles.rows);
   work.vector_operations = passes * (3 * packed + 3 * products / config.block_k);

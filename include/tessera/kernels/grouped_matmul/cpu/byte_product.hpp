@@ -13,6 +13,7 @@
 #include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_blocks.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/tile_product.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/pack.hpp>
 #include <tessera/prim/cpu/gemm/product.hpp>
@@ -36,28 +37,50 @@ class byte_product {
 
   /// memory.c = the product.
   void run() const {
-    std::fill_n(memory_.c, rows_.rows * shape::block_n, 0.0f);
+    std::fill_n(memory_.c, rows_.rows * memory_.c_stride, 0.0f);
     if (!has_blocks()) load_scales_of_columns();
     for (std::int64_t first = 0; first < args_.k; first += shape::block_k) {
-      const part_of_axis depth = part_of<Kernel>(first / shape::block_k, shape::block_k, args_.k);
-      const typename shape::panels b{memory_.b, prim::words_for<words>(depth.count),
-                                     shape::up_to(columns_.count, shape::panels::nr)};
+      const part_of_axis depth = depth_at(first);
       pack_lhs(depth);
-      prim::pack_transposed<words>(rhs_rows(first), {0, columns_.count}, depth.count, b);
-      add(depth, b);
+      for (int column = 0; column < columns_.count; column += shape::block_n) {
+        const part_of_axis columns = columns_at(column);
+        const typename shape::panels b{memory_.b, prim::words_for<words>(depth.count),
+                                       shape::up_to(columns.count, shape::panels::nr)};
+        prim::pack_transposed<words>(rhs_rows(columns.first, first), {0, columns.count},
+                                     depth.count, b);
+        lines_ahead ahead = lines_behind(first, column);
+        ahead.spread(register_tiles<Kernel>(static_cast<int>(rows_.rows), b) *
+                     blocks_of<Kernel>(b.words, words_together()));
+        add(depth, columns, b, ahead);
+      }
     }
   }
 
  private:
+  part_of_axis depth_at(std::int64_t first) const {
+    return part_of<Kernel>(first / shape::block_k, shape::block_k, args_.k);
+  }
+  /// Columns that are packed together, from one of this tile's on.
+  part_of_axis columns_at(int first) const {
+    return {columns_.first + first, std::min(columns_.count - first, shape::block_n)};
+  }
+  /// Of rhs, what is packed after the block at `first` and `column`.
+  lines_ahead lines_behind(std::int64_t first, int column) const {
+    const auto lines = [&](std::int64_t at, int from) {
+      return lines_ahead::of(args_.rhs, rows_.group, columns_at(from), depth_at(at));
+    };
+    if (column + shape::block_n < columns_.count) return lines(first, column + shape::block_n);
+    return first + shape::block_k < args_.k ? lines(first + shape::block_k, 0) : lines_ahead{};
+  }
   bool has_blocks() const { return args_.scales == product_scales::blocks; }
   /// Words of the summed axis that share scales, in a block of it.
   int words_together() const {
     return (has_blocks() ? scale_block : shape::block_k) / words::k_pack;
   }
 
-  prim::strided_rows<prim::raised_byte> rhs_rows(std::int64_t first) const {
+  prim::strided_rows<prim::raised_byte> rhs_rows(std::int64_t column, std::int64_t first) const {
     return {static_cast<const prim::raised_byte*>(args_.rhs.data) +
-                args_.rhs.offset(rows_.group, columns_.first, first),
+                args_.rhs.offset(rows_.group, column, first),
             args_.rhs.row};
   }
 
@@ -65,7 +88,7 @@ class byte_product {
   void load_scales_of_columns() const {
     const auto* const scales = static_cast<const float*>(args_.rhs_scale.data);
     float* const to = memory_.rows[0];
-    std::fill_n(to, shape::block_n, 0.0f);
+    std::fill_n(to, shape::up_to(columns_.count, shape::panels::nr), 0.0f);
     for (int column = 0; column < columns_.count; ++column) {
       to[column] = scales[args_.rhs_scale.offset(rows_.group, columns_.first + column, 0)];
     }
@@ -101,23 +124,26 @@ class byte_product {
 
   /// c += A B, a block of the summed axis. The parts of it one after the other: a tile of c stays
   /// in the first-level cache meanwhile.
-  void add(part_of_axis depth, const typename shape::panels& b) const {
-    const prim::product_range columns{0, shape::up_to(columns_.count, shape::width)};
+  void add(part_of_axis depth, part_of_axis columns, const typename shape::panels& b,
+           lines_ahead& ahead) const {
+    const std::int64_t stride = memory_.c_stride, inside = columns.first - columns_.first;
     prim::for_each_register_tile<shape::mr>(
-        static_cast<int>(rows_.rows), b, columns,
+        static_cast<int>(rows_.rows), b, {0, shape::up_to(columns.count, shape::width)},
         [&]<int Rows, int Vectors, int BStride>(int row, int column) {
           using kernel = prim::microkernel<isa_type, words, Rows, Vectors>;
           const float* const a = memory_.a + std::int64_t{row} * shape::a_stride;
-          float* const c = memory_.c + std::int64_t{row} * shape::block_n + column;
+          float* const c = memory_.c + row * stride + inside + column;
+          ask_for_sums<Kernel, Rows, Vectors>(c, stride);
           const auto add_parts = [&](const auto& factors_of) {
             const int together = words_together();
             for (int word = 0, part = 0; word < b.words; word += together, ++part) {
               const std::int64_t place = std::int64_t{part} * shape::block_m + row;
               const auto factor = factors_of(memory_.scales + place, part);
+              ahead.step();
               kernel::template sum_from<shape::a_stride, BStride>(
                   memory_.starts + place, a + word, b.at(word, column),
-                  std::min(together, b.words - word), [=](int r, int v, reg sum) {
-                    float* const to = c + r * shape::block_n + v * vec::width;
+                  std::min(together, b.words - word), [c, stride, factor](int r, int v, reg sum) {
+                    float* const to = c + r * stride + v * vec::width;
                     vec::store(to, vec::fma(words::float_of_sum(sum), factor(r, v), vec::load(to)));
                   });
             }
@@ -125,11 +151,11 @@ class byte_product {
           if (has_blocks()) {
             add_parts([&](const float* scales, int part) {
               return block_factors<Rows>(
-                  scales, *scale_of_block(columns_.first + column, depth.first, part));
+                  scales, *scale_of_block(columns.first + column, depth.first, part));
             });
           } else {
             add_parts([&](const float* scales, int) {
-              return row_factors{scales, memory_.rows[0] + column};
+              return row_factors{scales, memory_.rows[0] + inside + column};
             });
           }
         });

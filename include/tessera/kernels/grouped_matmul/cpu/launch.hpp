@@ -42,7 +42,7 @@ class grouped_launch {
  private:
   void run_gradients() const {
     run_rows(row_products<Kernel>::backward(args_), no_epilogue{});
-    const weight_gradients<Kernel> gradients(args_);
+    const weight_gradients<Kernel> gradients(args_, threads_);
     for_each_item(gradients.items(), [&](std::int64_t item, const tile_memory<Kernel>& memory) {
       gradients.run(item, lists_, memory);
     });
@@ -51,20 +51,22 @@ class grouped_launch {
 
   template <class Body>
   void for_each_item(std::int64_t items, const Body& body) const {
-    const std::size_t bytes = tile_memory<Kernel>(nullptr).bytes;
+    const std::size_t bytes = tile_memory<Kernel>(nullptr, args_).bytes;
     prim::parallel_items<typename shape::isa_type>(
         items, threads_, [&](std::int64_t item, int thread) {
-          body(item, tile_memory<Kernel>(tiles_ + static_cast<std::size_t>(thread) * bytes));
+          body(item, tile_memory<Kernel>(tiles_ + static_cast<std::size_t>(thread) * bytes, args_));
         });
   }
 
   template <class Epilogue>
   void run_rows(const row_products<Kernel>& products, const Epilogue& epilogue) const {
-    const std::int64_t columns = products.column_blocks();
-    for_each_item(lists_.block_count * columns,
-                  [&](std::int64_t item, const tile_memory<Kernel>& memory) {
-                    products.run(lists_.blocks[item / columns], item % columns, memory, epilogue);
-                  });
+    const std::int64_t width = products.item_columns(lists_.block_count, threads_);
+    const std::int64_t parts = blocks_of<Kernel>(products.columns(), width);
+    for_each_item(
+        lists_.block_count * parts, [&](std::int64_t item, const tile_memory<Kernel>& memory) {
+          products.run(lists_.blocks[item / parts],
+                       part_of<Kernel>(item % parts, width, products.columns()), memory, epilogue);
+        });
   }
 
   part_of_axis columns_of(std::int64_t block) const {
@@ -103,7 +105,7 @@ struct launcher {
   struct launch {
     std::size_t workspace_bytes(int threads) const {
       return row_lists<Kernel>::bytes(args) +
-             static_cast<std::size_t>(threads) * tile_memory<Kernel>(nullptr).bytes;
+             static_cast<std::size_t>(threads) * tile_memory<Kernel>(nullptr, args).bytes;
     }
     void run(std::byte* workspace, int threads) const {
       grouped_launch<Kernel>(args, workspace, threads).run(epilogue);

@@ -69,28 +69,66 @@ void pack_a_columns(const Rows& rows, int count, int depth, float* a) {
   }
 }
 
-/// `depth` rows across the summed axis become the same rows of B. Rows are far apart, where no
-/// prefetcher follows: the lines of later ones are asked for.
+/// Words of the columns of a panel, of which `count` are there: row i of a word is row[i], null for
+/// zeros.
+template <class Kernel, class Element>
+TESSERA_INLINE void read_panel(
+    const Element* const (&row)[traits<Kernel>::words::k_pack], int count,
+    typename traits<Kernel>::vec::reg (&panel)[traits<Kernel>::vectors]) {
+  using shape = traits<Kernel>;
+  using reader = prim::word_reader<typename shape::words>;
+  constexpr int width = shape::width;
+#if defined(__AVX512BF16__)
+  if constexpr (shape::words::k_pack == 2 && shape::vectors % 2 == 0) {
+    // Element i of both rows is word i: two registers of words of one of each row.
+    const __m512i first = _mm512_setr_epi32(
+        0x200000, 0x210001, 0x220002, 0x230003, 0x240004, 0x250005, 0x260006, 0x270007, 0x280008,
+        0x290009, 0x2a000a, 0x2b000b, 0x2c000c, 0x2d000d, 0x2e000e, 0x2f000f);
+    const __m512i later = _mm512_add_epi16(first, _mm512_set1_epi16(width));
+    TESSERA_UNROLL
+    for (int v = 0; v < shape::vectors; v += 2) {
+      const int left = count - v * width;
+      const auto load = [&](const Element* p) {
+        if (p == nullptr || left <= 0) return _mm512_setzero_si512();
+        return _mm512_castps_si512(reader::read(p + v * width, left));
+      };
+      const __m512i even = load(row[0]), odd = load(row[1]);
+      panel[v] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(even, first, odd));
+      panel[v + 1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(even, later, odd));
+    }
+    return;
+  }
+#endif
+  TESSERA_UNROLL
+  for (int v = 0; v < shape::vectors; ++v) {
+    const int left = count - v * width;
+    if (left <= 0) {
+      panel[v] = shape::vec::zero();
+      continue;
+    }
+    const Element* from[shape::words::k_pack];
+    for (int i = 0; i < shape::words::k_pack; ++i) {
+      from[i] = row[i] == nullptr ? nullptr : row[i] + v * width;
+    }
+    panel[v] = reader::read_rows(from, left);
+  }
+}
+
+/// `depth` rows across the summed axis become the same rows of B.
 template <class Kernel, class Rows>
 void pack_b_rows(const Rows& rows, int columns, int depth,
                  const typename traits<Kernel>::panels& packed) {
   using shape = traits<Kernel>;
-  using reader = prim::word_reader<typename shape::words>;
-  constexpr int width = shape::width, nr = shape::panels::nr, k_pack = shape::words::k_pack;
-  constexpr int words_ahead = 4;
+  constexpr int width = shape::width, nr = shape::panels::nr;
   for (int word = 0; word < packed.words; ++word) {
-    const int later = (word + words_ahead) * k_pack;
     float* to = packed.data + std::int64_t{word} * nr;
     for (int first = 0; first < columns; first += nr, to += std::int64_t{packed.words} * nr) {
+      const typename Rows::element* from[shape::words::k_pack];
+      find_rows<Kernel>(rows, word, depth, first, from);
+      typename shape::vec::reg panel[shape::vectors];
+      read_panel<Kernel>(from, columns - first, panel);
       TESSERA_UNROLL
-      for (int v = 0; v < shape::vectors; ++v) {
-        const int column = first + v * width;
-        if (column >= columns) break;
-        const typename Rows::element* from[k_pack];
-        find_rows<Kernel>(rows, word, depth, column, from);
-        if (later < depth) TESSERA_PREFETCH(rows.row(later) + column);
-        shape::vec::store(to + v * width, reader::read_rows(from, columns - column));
-      }
+      for (int v = 0; v < shape::vectors; ++v) shape::vec::store(to + v * width, panel[v]);
     }
   }
 }

@@ -38,13 +38,16 @@ class row_products {
     return {args, args.d_out, args.d_lhs, args.n, args.k, args.transpose_rhs};
   }
 
-  std::int64_t column_blocks() const { return blocks_of<Kernel>(columns_, shape::block_n); }
+  /// Columns of a work item.
+  std::int64_t item_columns(std::int64_t row_blocks, int threads) const {
+    return tessera::item_columns(shape::config, columns_, row_blocks, threads);
+  }
+  std::int64_t columns() const { return columns_; }
 
   /// `epilogue` has the last word on elements of out before they are rounded.
   template <class Epilogue>
-  void run(const row_block& rows, std::int64_t column_block, const tile_memory<Kernel>& memory,
+  void run(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory,
            const Epilogue& epilogue) const {
-    const part_of_axis columns = part_of<Kernel>(column_block, shape::block_n, columns_);
     if (rows.group >= 0) multiply(rows, columns, memory);
     store(rows, columns, memory, epilogue);
   }
@@ -67,21 +70,27 @@ class row_products {
                          const tile_memory<Kernel>& memory) const {
     const int count = static_cast<int>(rows.rows);
     const weights<Kernel> w(args_, rows.group);
+    const auto of_result = [&](part_of_axis inside) {
+      return part_of_axis{columns.first + inside.first, inside.count};
+    };
     multiply_tile<Kernel>(
         {count, columns.count}, depth_, memory,
-        [&](std::int64_t first, int depth) {
+        [&](part_of_axis depth) {
           if constexpr (shape::words::k_pack == 1) {
-            if (is_8_bits(from_.type)) return pack_codes(rows, {first, depth}, memory);
+            if (is_8_bits(from_.type)) return pack_codes(rows, depth, memory);
           }
           with_operand<Kernel>(from_, [&]<class Element>(const Element* elements) {
             pack_a_rows<Kernel>(
-                prim::strided_rows<Element>{elements + from_.offset(rows.group, rows.first, first),
-                                            from_.row},
-                count, depth, memory.a);
+                prim::strided_rows<Element>{
+                    elements + from_.offset(rows.group, rows.first, depth.first), from_.row},
+                count, depth.count, memory.a);
           });
         },
-        [&](std::int64_t first, int depth, const typename shape::panels& packed) {
-          w.pack_b(across_, {first, depth}, columns, packed, memory);
+        [&](part_of_axis depth, part_of_axis inside, const typename shape::panels& packed) {
+          w.pack_b(across_, depth, of_result(inside), packed, memory);
+        },
+        [&](part_of_axis depth, part_of_axis inside) {
+          return w.lines(across_, depth, of_result(inside));
         });
   }
 
@@ -113,8 +122,8 @@ class row_products {
                                bias_row);
     }
     for (std::int64_t row = 0; row < rows.rows; ++row) {
-      float* const sums = memory.c + (rows.group < 0 ? 0 : row) * shape::block_n;
-      if (rows.group < 0) std::fill_n(sums, shape::block_n, 0.0f);
+      float* const sums = memory.c + (rows.group < 0 ? 0 : row) * memory.c_stride;
+      if (rows.group < 0) std::fill_n(sums, memory.c_stride, 0.0f);
       if (biased) add_row<Kernel>(sums, bias_row, columns.count);
       if (initialised) {
         const grouped_matrix& init = args_.out_init;

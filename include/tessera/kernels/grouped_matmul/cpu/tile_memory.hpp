@@ -1,9 +1,11 @@
 // Scratch memory of a thread: the packed operands of a tile, its sums, and rows in between.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 
@@ -15,13 +17,14 @@ struct tile_memory {
 
   float* a = nullptr;        ///< [block_m][a_stride] words
   float* b = nullptr;        ///< panels: [block_k words][block_n]
-  float* c = nullptr;        ///< [block_m][block_n]
+  float* c = nullptr;        ///< [block_m][c_stride]
   float* weights = nullptr;  ///< stored rows of scaled or whole-numbered weights as floats
-  float* rows[3] = {};       ///< [longest_row] each
+  float* rows[3] = {};       ///< any side of a tile each
   /// Of products of bytes, for each 128 elements of the summed axis: scales of the rows of A, and
   /// the whole numbers that their sums begin with.
   float* scales = nullptr;  ///< [block_k / 128][block_m]
   float* starts = nullptr;
+  std::int64_t c_stride = 0;  ///< not a power of two, as that of A
   std::size_t bytes = 0;
 
   /// Stored weights lie along the summed axis or along the columns of a tile.
@@ -29,11 +32,12 @@ struct tile_memory {
       shape::block_k > shape::block_n ? shape::block_k : shape::block_n;
   static constexpr int weights_stride = longest_weights + 16;
   /// Any side of a tile, up to whole registers.
-  static constexpr int longest_row =
-      (longest_weights > shape::block_m ? longest_weights : shape::block_m) + 16;
+  static constexpr int longest_side =
+      longest_weights > shape::block_m ? longest_weights : shape::block_m;
 
-  /// Counts bytes without memory.
-  explicit tile_memory(std::byte* base) {
+  /// For the tiles of a call. Counts bytes without memory.
+  tile_memory(std::byte* base, const grouped_matmul_kernel_args& args)
+      : c_stride(most_columns(args) + 16) {
     const auto take = [&](std::int64_t floats) {
       float* const part = base == nullptr ? nullptr : reinterpret_cast<float*>(base + bytes);
       bytes += (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
@@ -42,7 +46,7 @@ struct tile_memory {
     // Whole registers of rows where columns of a tensor become rows of A.
     a = take(std::int64_t{shape::up_to(shape::block_m, shape::width)} * shape::a_stride);
     b = take(std::int64_t{shape::block_k} / shape::words::k_pack * shape::block_n);
-    c = take(std::int64_t{shape::block_m} * shape::block_n);
+    c = take(std::int64_t{shape::block_m} * c_stride);
     if constexpr (shape::has_byte_products) {
       constexpr std::int64_t parts = shape::block_k / scale_block;
       scales = take(parts * shape::block_m);
@@ -50,9 +54,16 @@ struct tile_memory {
     } else {
       weights = take(std::int64_t{longest_weights} * weights_stride);
     }
-    for (float*& row : rows) row = take(longest_row);
+    for (float*& row : rows) row = take(std::max<std::int64_t>(longest_side + 16, c_stride));
     // The prefetcher of one core may not reach what another writes.
     bytes += 4096;
+  }
+
+ private:
+  /// Of a result: of gradients n or k, whose blocks may be shorter than those of a tile.
+  static std::int64_t most_columns(const grouped_matmul_kernel_args& args) {
+    const std::int64_t columns = args.d_out.data == nullptr ? args.n : std::max(args.n, args.k);
+    return std::clamp<std::int64_t>(columns, shape::block_n, most_item_columns(shape::config));
   }
 };
 

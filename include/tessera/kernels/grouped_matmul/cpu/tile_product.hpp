@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tessera/kernels/grouped_matmul/cpu/lines_ahead.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/product.hpp>
@@ -16,32 +18,92 @@ struct tile_size {
   int columns = 0;
 };
 
-/// memory.c = A B over `depth` elements of the summed axis. `pack_a(first, count)` packs that part
-/// of A, `pack_b(first, count, panels)` that of B. What a sum is made of and in which order does
-/// not depend on the tile: a block is one running sum, and blocks are added one after the other.
-template <class Kernel, class PackA, class PackB>
-void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>& memory,
-                   const PackA& pack_a, const PackB& pack_b) {
+/// Register tiles of so many rows and packed columns, at least.
+template <class Kernel>
+std::int64_t register_tiles(int rows, const typename traits<Kernel>::panels& b) {
   using shape = traits<Kernel>;
-  using words = typename shape::words;
-  if (depth == 0) std::fill_n(memory.c, std::int64_t{size.rows} * shape::block_n, 0.0f);
+  return std::int64_t{(rows + shape::mr - 1) / shape::mr} * (b.columns / shape::panels::nr);
+}
+
+/// Sums that a register tile adds to were last used a block of the summed axis ago: they come from
+/// far.
+template <class Kernel, int Rows, int Vectors>
+TESSERA_INLINE void ask_for_sums(const float* c, std::int64_t c_stride) {
+  TESSERA_UNROLL
+  for (int r = 0; r < Rows; ++r) {
+    TESSERA_UNROLL
+    for (int v = 0; v < Vectors; ++v) {
+      TESSERA_PREFETCH(c + r * c_stride + v * traits<Kernel>::width);
+    }
+  }
+}
+
+/// The packed columns of C (+)= A B; `ahead` goes on beside.
+template <prim::product_kind Kind, class Kernel>
+void multiply_block(const float* a, int rows, const typename traits<Kernel>::panels& b, int columns,
+                    float* c, std::int64_t c_stride, lines_ahead& ahead) {
+  using shape = traits<Kernel>;
+  float unchanged[shape::mr];
+  std::fill_n(unchanged, shape::mr, 1.0f);
+  prim::for_each_register_tile<shape::mr>(
+      rows, b, {0, shape::up_to(columns, shape::width)},
+      [&]<int Rows, int Vectors, int BStride>(int row, int column) {
+        using kernel =
+            prim::microkernel<typename shape::isa_type, typename shape::words, Rows, Vectors>;
+        const float* const of_a = a + std::int64_t{row} * shape::a_stride;
+        float* const to = c + row * c_stride + column;
+        const auto beside = [&ahead] { ahead.step(); };
+        if constexpr (Kind == prim::product_kind::overwrite) {
+          kernel::template multiply<shape::a_stride, BStride>(
+              of_a, b.at(0, column), b.words, prim::any_length, to, c_stride, beside);
+        } else {
+          ask_for_sums<Kernel, Rows, Vectors>(to, c_stride);
+          kernel::template rescale_and_add<shape::a_stride, BStride>(
+              of_a, b.at(0, column), b.words, prim::any_length, unchanged, to, c_stride, beside);
+        }
+      });
+}
+
+/// memory.c = A B over `depth` elements of the summed axis. `pack_a(part)` packs a part of it of A,
+/// `pack_b(part, columns, panels)` of some columns of B, whose lines are `lines_of_b(part,
+/// columns)`. What a sum is made of and in which order does not depend on the tile: a block is one
+/// running sum, and blocks are added one after the other.
+template <class Kernel, class PackA, class PackB, class LinesOfB>
+void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>& memory,
+                   const PackA& pack_a, const PackB& pack_b, const LinesOfB& lines_of_b) {
+  using shape = traits<Kernel>;
+  if (depth == 0) std::fill_n(memory.c, size.rows * memory.c_stride, 0.0f);
+  const auto part_at = [&](std::int64_t first) {
+    return part_of<Kernel>(first / shape::block_k, shape::block_k, depth);
+  };
+  const auto columns_at = [&](int first) {
+    return part_of_axis{first, std::min(size.columns - first, shape::block_n)};
+  };
   for (std::int64_t first = 0; first < depth; first += shape::block_k) {
-    const std::int64_t left = depth - first;
-    const int count = left < shape::block_k ? static_cast<int>(left) : shape::block_k;
-    const typename shape::panels b{memory.b, prim::words_for<words>(count),
-                                   shape::up_to(size.columns, shape::panels::nr)};
-    pack_a(first, count);
-    pack_b(first, count, b);
-    const prim::product_range sum{0, b.words};
-    const prim::product_range columns{0, shape::up_to(size.columns, shape::width)};
-    const auto multiply = [&]<prim::product_kind Kind>() {
-      prim::product<Kind, words, shape::mr, shape::a_stride>(memory.a, size.rows, b, sum, columns,
-                                                             memory.c, shape::block_n);
-    };
-    if (first == 0) {
-      multiply.template operator()<prim::product_kind::overwrite>();
-    } else {
-      multiply.template operator()<prim::product_kind::add>();
+    const part_of_axis part = part_at(first);
+    pack_a(part);
+    for (int column = 0; column < size.columns; column += shape::block_n) {
+      const part_of_axis columns = columns_at(column);
+      const typename shape::panels b{memory.b, prim::words_for<typename shape::words>(part.count),
+                                     shape::up_to(columns.count, shape::panels::nr)};
+      pack_b(part, columns, b);
+      lines_ahead ahead;
+      if (column + shape::block_n < size.columns) {
+        ahead = lines_of_b(part, columns_at(column + shape::block_n));
+      } else if (first + shape::block_k < depth) {
+        ahead = lines_of_b(part_at(first + shape::block_k), columns_at(0));
+      }
+      ahead.spread(register_tiles<Kernel>(size.rows, b) *
+                   prim::steps_beside(b.words, prim::any_length));
+      const auto multiply = [&]<prim::product_kind Kind>() {
+        multiply_block<Kind, Kernel>(memory.a, size.rows, b, columns.count, memory.c + column,
+                                     memory.c_stride, ahead);
+      };
+      if (first == 0) {
+        multiply.template operator()<prim::product_kind::overwrite>();
+      } else {
+        multiply.template operator()<prim::product_kind::add>();
+      }
     }
   }
 }

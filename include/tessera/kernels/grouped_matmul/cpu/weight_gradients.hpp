@@ -26,10 +26,10 @@ class weight_gradients {
   using isa_type = typename shape::isa_type;
 
  public:
-  explicit weight_gradients(const grouped_matmul_kernel_args& args)
+  weight_gradients(const grouped_matmul_kernel_args& args, int threads)
       : args_(args),
-        k_block_(args.transpose_rhs ? shape::block_n : shape::block_m),
-        n_block_(args.transpose_rhs ? shape::block_m : shape::block_n),
+        k_block_(columns_of_k(args, threads)),
+        n_block_(args.transpose_rhs ? shape::block_m : wide_block(args, args.n, args.k, threads)),
         k_blocks_(blocks_of<Kernel>(args.k, k_block_)),
         n_blocks_(blocks_of<Kernel>(args.n, n_block_)),
         parts_(has_scales() ? 1 : k_blocks_) {}
@@ -59,6 +59,19 @@ class weight_gradients {
   }
 
  private:
+  /// Elements of k of a tile. Gradients of scales are summed tile by tile: where those are wanted
+  /// no size depends on threads.
+  static std::int64_t columns_of_k(const grouped_matmul_kernel_args& args, int threads) {
+    if (!args.transpose_rhs) return shape::block_m;
+    if (args.d_rhs_scale.data != nullptr) return shape::block_n;
+    return wide_block(args, args.k, args.n, threads);
+  }
+  /// Columns of a tile, of `columns` in all beside `rows` of each matrix.
+  static std::int64_t wide_block(const grouped_matmul_kernel_args& args, std::int64_t columns,
+                                 std::int64_t rows, int threads) {
+    return item_columns(shape::config, columns,
+                        args.groups * blocks_of<Kernel>(rows, shape::block_m), threads);
+  }
   bool has_scales() const { return args_.d_rhs_scale.data != nullptr; }
   /// Gradients of scales, summed so far.
   static float* sums_in(const tile_memory<Kernel>& memory) { return memory.rows[2]; }
@@ -83,14 +96,19 @@ class weight_gradients {
     };
     multiply_tile<Kernel>(
         {a.count, b.count}, rows.count(), memory,
-        [&](std::int64_t first, int depth) {
-          with_rows(of_a, rows.begin + first, a.first, [&](const auto& from) {
-            pack_a_columns<Kernel>(from, a.count, depth, memory.a);
+        [&](part_of_axis depth) {
+          with_rows(of_a, rows.begin + depth.first, a.first, [&](const auto& from) {
+            pack_a_columns<Kernel>(from, a.count, depth.count, memory.a);
           });
         },
-        [&](std::int64_t first, int depth, const typename shape::panels& packed) {
-          with_rows(of_b, rows.begin + first, b.first,
-                    [&](const auto& from) { pack_b_rows<Kernel>(from, b.count, depth, packed); });
+        [&](part_of_axis depth, part_of_axis inside, const typename shape::panels& packed) {
+          with_rows(of_b, rows.begin + depth.first, b.first + inside.first, [&](const auto& from) {
+            pack_b_rows<Kernel>(from, inside.count, depth.count, packed);
+          });
+        },
+        [&](part_of_axis depth, part_of_axis inside) {
+          return lines_ahead::of(of_b, group, {rows.begin + depth.first, depth.count},
+                                 {b.first + inside.first, inside.count});
         });
   }
 
@@ -102,7 +120,7 @@ class weight_gradients {
     float* const partial = memory.rows[1];
     std::fill_n(partial, shape::up_to(n.count, shape::width), 0.0f);
     for (int row = 0; row < rows.count; ++row) {
-      float* const product = memory.c + std::int64_t{row} * shape::block_n;
+      float* const product = memory.c + std::int64_t{row} * memory.c_stride;
       if (has_scales()) {
         w.load_stored(rows.first + row, inside, stored);
         if (args_.transpose_rhs) {

@@ -7,6 +7,7 @@
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/codes.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/lines_ahead.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/pack.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
@@ -57,6 +58,13 @@ class weights {
     with_operand<Kernel>(args_.rhs, [&]<class Element>(const Element* elements) {
       pack(prim::strided_rows<Element>{elements + first, args_.rhs.row});
     });
+  }
+
+  /// What packing that reads.
+  lines_ahead lines(bool across, part_of_axis depth, part_of_axis columns) const {
+    const part_of_axis rows = across ? depth : columns;
+    const part_of_axis inside = across ? columns : depth;
+    return lines_ahead::of(args_.rhs, group_, rows, inside);
   }
 
   /// A part of a stored row as floats, and zeros up to a whole register.
