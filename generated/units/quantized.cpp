@@ -62,7 +62,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e8d6568d1b2a2f0d";
+  if (kind == device_kind::cpu) return "cc5b5bdf27fd634b";
   if (kind == device_kind::cuda) return "2451e94fcb5d6d31";
   return {};
 }

@@ -59,7 +59,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d6e56790fedec361";
+  if (kind == device_kind::cpu) return "32bfb599587ac17b";
   if (kind == device_kind::cuda) return "d039003366dc53fc";
   return {};
 }
