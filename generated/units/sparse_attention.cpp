@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2f4b8c965de3623e";
-  if (kind == device_kind::cuda) return "157dbd2bbf357354";
+  if (kind == device_kind::cpu) return "de9570985f230418";
+  if (kind == device_kind::cuda) return "64217b645a23f808";
   return {};
 }
 

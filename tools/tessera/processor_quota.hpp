@@ -56,9 +56,12 @@ inline std::optional<double> processor_quota(std::istream&& groups,
     const bool is_ours =
         controllers.empty() || ("," + controllers + ",").find(",cpu,") != std::string::npos;
     if (!is_ours) continue;
-    const std::string mounted = controllers.empty() ? root : root + "/" + controllers;
-    const std::optional<double> found = quota::of_path(mounted, line.substr(second + 1));
-    if (found && (!least || *found < *least)) least = found;
+    // A folder of several controllers may list them in another order; `cpu` is a link to it.
+    for (const std::string& folder : {controllers, std::string(controllers.empty() ? "" : "cpu")}) {
+      const std::string mounted = folder.empty() ? root : root + "/" + folder;
+      const std::optional<double> found = quota::of_path(mounted, line.substr(second + 1));
+      if (found && (!least || *found < *least)) least = found;
+    }
   }
   return least;
 }

@@ -74,8 +74,8 @@ class recurrence {
     return turned;
   }
 
-  void run(const owned_problem& call) const {
-    const status done = call_here(kind_, call.view());
+  void run(const owned_problem& call, int threads = 0) const {
+    const status done = call_here(kind_, call.view(), {.threads = threads});
     EXPECT_TRUE(done) << done.message();
   }
   std::vector<double> numbers(std::string_view name) const {
@@ -237,6 +237,20 @@ TEST_P(recurrences, packed_have_the_bits_of_separate_ones) {
   }
   EXPECT_EQ(recurrence.numbers("out"), out);
   EXPECT_EQ(recurrence.numbers("final_state"), behind);
+}
+
+// Threads cut the values of few heads, which lone tokens step through in place or do not.
+TEST_P(recurrences, of_lone_tokens_have_the_same_bits_with_any_number_of_threads) {
+  recurrence recurrence(text_of(GetParam(), 1, 1));
+  recurrence.run(recurrence.whole(), 1);
+  const std::vector<double> out = recurrence.numbers("out"),
+                            behind = recurrence.numbers("final_state");
+  for (const int threads : {2, 3, 16}) {
+    recurrence.data().reset();
+    recurrence.run(recurrence.whole(), threads);
+    EXPECT_EQ(recurrence.numbers("out"), out) << threads << " threads";
+    EXPECT_EQ(recurrence.numbers("final_state"), behind) << threads << " threads";
+  }
 }
 
 class pools_of_states : public recurrences {};

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -99,13 +100,16 @@ TEST(sparse_gradients, with_nothing_hidden_have_the_bits_of_dense_gradients) {
 }
 
 /// What every head's mask of blocks says of itself, one call with masks of all heads says too; and
-/// keys of blocks that nobody sees are not there.
+/// keys of blocks that nobody sees are not there. Blocks of rows are even, odd, and no multiple of
+/// tiles, whatever these are.
 TEST(sparse_gradients, heads_of_a_group_have_masks_of_their_own) {
   for_each_row(sparse_pattern::blocksparse, [](const std::string& name,
                                                const sparse_attention_config&, auto element) {
     using element_type = decltype(element);
-    for (const std::int64_t block : {24, 64, 128}) {
-      sparse_call<element_type> call(200, 333, 24, 40);
+    using sizes = std::pair<std::int64_t, std::int64_t>;
+    for (const auto& [block, kv_heads] :
+         {sizes{24, 2}, sizes{64, 2}, sizes{128, 2}, sizes{63, 4}, sizes{67, 4}, sizes{144, 4}}) {
+      sparse_call<element_type> call(200, 333, 24, 40, kv_heads);
       const std::int64_t rows = (call.q_len + block - 1) / block;
       const std::int64_t columns = (call.kv_len + block - 1) / block;
       std::vector<std::uint8_t> shown;

@@ -1,5 +1,6 @@
 // Which rows of sparse attention can run which problems. Rows of a type take it with both head dims
-// of their size, on GPUs at multiples of 16 bytes; the others take everything.
+// of their size, those of head dim 0 with any, on GPUs at multiples of 16 bytes; rows without a
+// type take everything.
 #pragma once
 
 #include <array>

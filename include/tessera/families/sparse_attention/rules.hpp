@@ -31,8 +31,7 @@ constexpr std::string_view sentence_of(sparse_attention_rule rule) noexcept {
              "on every later GPU";
     case sparse_attention_rule::cpu_rows_of_a_type_are_forward:
       return "pass of a CPU row with a type is forward, but of a blocksparse row with head_dim 0 "
-             "for "
-             "products of bf16; type none with head_dim 0 takes any";
+             "for products of bf16; type none with head_dim 0 takes any";
     case sparse_attention_rule::cpu_types_have_products:
       return "type of a CPU row is f32, f16 or bf16, and bf16 where products of bf16 are an "
              "instruction";

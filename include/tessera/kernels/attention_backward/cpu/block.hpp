@@ -144,8 +144,10 @@ class block {
 
  private:
   static constexpr int k_pack = shape::k_pack;
-  /// Register tiles of a block: those of its last rows have fewer and fewer.
-  static constexpr int most_tiles = shape::block_q / shape::mr + 5;
+  /// Register tiles of a block. Rows that fill none are cut into three at most: at the end, and
+  /// where a mask functor has tiles end with its blocks of rows, which are a tile at least.
+  static constexpr int whole_tiles = shape::block_q / shape::mr;
+  static constexpr int most_tiles = whole_tiles + 3 * (whole_tiles + 2);
 
   kernels::attention::key_tile tile_of(std::int64_t key0, int count) const {
     const prim::key_interval keys =

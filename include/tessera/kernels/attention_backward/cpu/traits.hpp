@@ -58,6 +58,9 @@ struct traits : forward::traits<score_kernel<Row>> {
   using mods = forward::score_mod<kernel, hooks>;
   using base::block_q, base::block_kv, base::width;
   static constexpr int k_pack = base::words::k_pack;
+  /// What rows of a register tile begin at multiples of: they become words of B, and of tiles whole
+  /// ones.
+  static constexpr int whole_rows = base::tiles ? k_pack * prim::tile_width : k_pack;
 
   /// Rows of weights and of gradients of scores, keys beside each other, also in words; and words
   /// of a head dim's columns, queries beside each other.

@@ -81,8 +81,7 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
       states.load_turned(args_.d_final_state, head, memory_.turned_gradient(member));
       if constexpr (has_bonus) std::fill_n(d_u_ + member * size_.keys, size_.keys, 0.0);
     });
-    const std::int64_t forward = wants_decays_ ? segments_ - 1 : segments_;
-    for (std::int64_t segment = 0; segment < forward; ++segment) {
+    for (std::int64_t segment = 0; segment < segments_ - (wants_decays_ ? 1 : 0); ++segment) {
       stage_updates(segment);
       for_each_head([&](std::int64_t member) { go_forward(segment, member); });
     }
@@ -115,20 +114,17 @@ class chunk_backward_item : recurrence::head_segments<typename traits<Kernel>::i
     store_rows(args_.d_v, begin, count, kv_head, args_.values, memory_.d_v, size_.values);
   }
 
-  /// Rows of a segment, whose heads share pages.
   void stage_updates(std::int64_t segment) {
-    stage_rows(segment, given_.k, size_.group, args_.keys, 0, args_.k);
-    stage_rows(segment, given_.v, size_.group, args_.values, 1, args_.v);
-    stage_rows(segment, given_.gk, 1, args_.keys, 2, args_.gk);
-    if (!wants_decays_) stage_rows(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
+    const auto stage = this->staging(segment, one_, memory_.staged);
+    stage(0, given_.k, size_.group, args_.keys, args_.k);
+    stage(1, given_.v, size_.group, args_.values, args_.v);
+    stage(2, given_.gk, 1, args_.keys, args_.gk);
+    if (!wants_decays_) stage(3, given_.d_out, 1, args_.values, args_.d_out);
   }
   void stage_queries(std::int64_t segment) {
-    stage_rows(segment, given_.q, 1, args_.keys, 4, args_.q);
-    if (wants_decays_) stage_rows(segment, given_.d_out, 1, args_.values, 3, args_.d_out);
-  }
-  void stage_rows(std::int64_t segment, const chunked_scan_rows& from, std::int64_t group,
-                  std::int64_t columns, int tensor, chunked_scan_rows& to) const {
-    this->stage(segment, one_, from, group, columns, memory_.staged.of(tensor), to);
+    const auto stage = this->staging(segment, one_, memory_.staged);
+    stage(4, given_.q, 1, args_.keys, args_.q);
+    if (wants_decays_) stage(3, given_.d_out, 1, args_.values, args_.d_out);
   }
 
   /// Rows of tokens that are not there.

@@ -64,8 +64,8 @@ struct chunk_extents {
     constexpr double most_floats = 1 << 23;
     const double of_head = static_cast<double>(kept_states) * static_cast<double>(group) *
                            static_cast<double>(turned_state);
-    const double fit =
-        std::min(most_floats / std::max(of_head, 1.0), recurrence::heads_of_page(keys));
+    const double fit = std::min(most_floats / std::max(of_head, 1.0),
+                                recurrence::heads_of_page(std::max(keys, values)));
     const std::int64_t items = args.sequences * args.kv_heads / threads;
     return std::clamp<std::int64_t>(std::min(items, static_cast<std::int64_t>(fit)), 1,
                                     std::max<std::int64_t>(args.kv_heads, 1));

@@ -103,23 +103,18 @@ class chunk_backward_item
   }
 
  private:
-  /// Rows of a segment, whose heads share pages.
   void stage_updates(std::int64_t segment) {
-    stage_rows(segment, given_.k, size_.group, args_.key_dim, 0, args_.k);
-    stage_rows(segment, given_.v, 1, args_.value_dim, 1, args_.v);
-    if (args_.decay_has_channels) {
-      stage_rows(segment, given_.decay, 1, args_.key_dim, 2, args_.decay);
-    }
-    stage_rows(segment, given_.read, size_.group, args_.key_dim, 3, args_.read);
-    stage_rows(segment, given_.write, size_.group, args_.key_dim, 4, args_.write);
+    const auto stage = this->staging(segment, tokens_, memory_.staged);
+    stage(0, given_.k, size_.group, args_.key_dim, args_.k);
+    stage(1, given_.v, 1, args_.value_dim, args_.v);
+    if (args_.decay_has_channels) stage(2, given_.decay, 1, args_.key_dim, args_.decay);
+    stage(3, given_.read, size_.group, args_.key_dim, args_.read);
+    stage(4, given_.write, size_.group, args_.key_dim, args_.write);
   }
   void stage_queries(std::int64_t segment) {
-    stage_rows(segment, given_.q, size_.group, args_.key_dim, 5, args_.q);
-    stage_rows(segment, given_.d_out, 1, args_.value_dim, 6, args_.d_out);
-  }
-  void stage_rows(std::int64_t segment, const delta_rule_input& from, std::int64_t group,
-                  std::int64_t columns, int tensor, delta_rule_input& to) const {
-    this->stage(segment, tokens_, from, group, columns, memory_.staged.of(tensor), to);
+    const auto stage = this->staging(segment, tokens_, memory_.staged);
+    stage(5, given_.q, size_.group, args_.key_dim, args_.q);
+    stage(6, given_.d_out, 1, args_.value_dim, args_.d_out);
   }
 
   /// Calls body(first column, where its tile begins in a state, registers).

@@ -60,7 +60,7 @@ struct chunk_extents {
   std::int64_t key_heads_together(const delta_rule_kernel_args& args, int threads) const noexcept {
     constexpr double most_floats = 1 << 23;
     const double fit = std::min(most_floats / std::max(kept_floats_of(group), 1.0),
-                                recurrence::heads_of_page(keys));
+                                recurrence::heads_of_page(std::max(keys, values)));
     const std::int64_t items = args.sequences * args.key_heads / threads;
     return std::clamp<std::int64_t>(std::min(items, static_cast<std::int64_t>(fit)), 1,
                                     std::max<std::int64_t>(args.key_heads, 1));

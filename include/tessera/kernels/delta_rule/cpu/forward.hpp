@@ -127,7 +127,7 @@ class forward_launch {
       return;
     }
     if (!tokens.has_states) return;
-    if (tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens, at)) {
+    if (tokens.length == 1 && !tokens.is_padding(0) && is_in_place(tokens)) {
       return step_in_place(item, tokens, at, scratch);
     }
     walk(tokens, at, scratch);
@@ -270,11 +270,12 @@ class forward_launch {
     return answers.next;
   }
 
-  /// Whether a lone token may step from the memory of one state to that of the other.
-  bool is_in_place(const sequence& tokens, const item_place& at) const {
+  /// Whether a lone token may step from the memory of one state to that of the other: what an item
+  /// has of the columns does not count, since it depends on threads, and bits may not.
+  bool is_in_place(const sequence& tokens) const {
     return args_.initial.data != nullptr && args_.initial.type == dtype::f32 &&
            !tokens.starts_from_zero && args_.last.data != nullptr &&
-           args_.last.type == dtype::f32 && (at.end - at.first) % traits<Row>::width == 0;
+           args_.last.type == dtype::f32 && args_.value_dim % traits<Row>::width == 0;
   }
 
   /// Columns [column, ...) of a state where it lies.

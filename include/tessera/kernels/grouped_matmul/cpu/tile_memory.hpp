@@ -24,7 +24,7 @@ struct tile_memory {
   /// the whole numbers that their sums begin with.
   float* scales = nullptr;  ///< [block_k / 128][block_m]
   float* starts = nullptr;
-  std::int64_t c_stride = 0;  ///< not a power of two, as that of A
+  std::int64_t c_stride = 0;  ///< whole lines, and not all rows in one set of a cache
   std::size_t bytes = 0;
 
   /// Stored weights lie along the summed axis or along the columns of a tile.
@@ -37,7 +37,8 @@ struct tile_memory {
 
   /// For the tiles of a call. Counts bytes without memory.
   tile_memory(std::byte* base, const grouped_matmul_kernel_args& args)
-      : c_stride(most_columns(args) + 16) {
+      : c_stride(shape::up_to(static_cast<int>(most_columns(args)), 32)) {
+    if (c_stride % 128 == 0) c_stride += 16;
     const auto take = [&](std::int64_t floats) {
       float* const part = base == nullptr ? nullptr : reinterpret_cast<float*>(base + bytes);
       bytes += (static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;

@@ -29,7 +29,8 @@ class weight_gradients {
   weight_gradients(const grouped_matmul_kernel_args& args, int threads)
       : args_(args),
         k_block_(columns_of_k(args, threads)),
-        n_block_(args.transpose_rhs ? shape::block_m : wide_block(args, args.n, args.k, threads)),
+        n_block_(args.transpose_rhs ? shape::block_m
+                                    : wide_block(args, args.n, has_scales() ? 1 : args.k, threads)),
         k_blocks_(blocks_of<Kernel>(args.k, k_block_)),
         n_blocks_(blocks_of<Kernel>(args.n, n_block_)),
         parts_(has_scales() ? 1 : k_blocks_) {}
@@ -59,14 +60,15 @@ class weight_gradients {
   }
 
  private:
-  /// Elements of k of a tile. Gradients of scales are summed tile by tile: where those are wanted
-  /// no size depends on threads.
+  /// Elements of k of a tile. Gradients of scales are summed over k tile by tile: where those are
+  /// wanted this size does not depend on threads.
   static std::int64_t columns_of_k(const grouped_matmul_kernel_args& args, int threads) {
     if (!args.transpose_rhs) return shape::block_m;
     if (args.d_rhs_scale.data != nullptr) return shape::block_n;
     return wide_block(args, args.k, args.n, threads);
   }
-  /// Columns of a tile, of `columns` in all beside `rows` of each matrix.
+  /// Columns of a tile, of `columns` in all beside `rows` of each matrix in tiles of their own; an
+  /// item that has all of k, for gradients of scales, is one of them.
   static std::int64_t wide_block(const grouped_matmul_kernel_args& args, std::int64_t columns,
                                  std::int64_t rows, int threads) {
     return item_columns(shape::config, columns,

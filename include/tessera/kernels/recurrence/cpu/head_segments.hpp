@@ -44,17 +44,18 @@ class head_segments {
     return std::min<std::int64_t>(length_ - first, chunk_tokens);
   }
 
-  /// Rows of a segment, each of which `group` heads read, if there is more than one head. `columns`
-  /// are those of a row.
-  template <class Rows>
-  void stage(std::int64_t segment, const sequence& one, const Rows& from, std::int64_t group,
-             std::int64_t columns, std::byte* memory, Rows& to) const {
-    if (heads_ == 1) return;
+  /// Stages rows of a segment, whose heads share pages, if there is more than one head: a function
+  /// of the tensor's number, its rows, how many heads read one of them, its columns, and the rows
+  /// that take their place.
+  auto staging(std::int64_t segment, const sequence& one, const staged_memory& memory) const {
     const std::int64_t first = first_of(segment, 0), count = tokens_of(segment);
-    to = stage_rows<Isa>(from,
-                         {one.entry, std::min(one.token(first), one.token(first + count - 1)),
-                          count, first_head_ / group, heads_ / group},
-                         columns, memory);
+    const std::int64_t token = std::min(one.token(first), one.token(first + count - 1));
+    return [this, &memory, entry = one.entry, token, count](
+               int tensor, const auto& from, std::int64_t group, std::int64_t columns, auto& to) {
+      if (heads_ == 1) return;
+      to = stage_rows<Isa>(from, {entry, token, count, first_head_ / group, heads_ / group},
+                           columns, memory.of(tensor));
+    };
   }
 
   std::int64_t segments_;

@@ -35,11 +35,13 @@ namespace tessera::kernels::sparse_attention::cpu {
 template <class Isa>
 class gradient_pairs {
  public:
+  /// Tiles of rows may begin at multiples of `whole_rows`.
   template <class Pairs>
-  static gradient_pairs of(const Pairs& pairs) {
+  static gradient_pairs of(const Pairs& pairs, int whole_rows) {
     gradient_pairs made;
     made.pairs_ = &pairs;
-    made.rows_of_block_ = pairs.rows_of_block();
+    const std::int64_t rows = pairs.rows_of_block();
+    made.rows_of_block_ = rows % whole_rows == 0 ? rows : 0;
     made.classify_ = [](const void* of, const prim::score_tile& tile) {
       return static_cast<const Pairs*>(of)->classify(tile);
     };
@@ -190,7 +192,8 @@ class blocksparse_backward {
   }
 
   static hooks_type hooks_of(const pairs_type& pairs) {
-    return hooks_type({}, gradient_pairs<isa_type>::of(pairs));
+    return hooks_type(
+        {}, gradient_pairs<isa_type>::of(pairs, attention_backward::cpu::traits<row>::whole_rows));
   }
   static std::size_t dense_bytes(const blocksparse_kernel_args& part, const pairs_type& pairs,
                                  int threads) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -18,7 +19,6 @@
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
-#include <tessera/prim/cpu/shared_progress.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
 namespace tessera::kernels::sparse_attention::cpu {
@@ -29,7 +29,7 @@ class native_sparse_backward {
   using rows_type = native_sparse_rows<isa_type>;
   using queries_type = native_sparse_queries<isa_type>;
   using keys_type = native_sparse_keys<isa_type>;
-  using progress = prim::shared_progress<isa_type>;
+  using counter = std::atomic<std::int64_t>;
 
  public:
   explicit native_sparse_backward(const native_sparse_kernel_args& args) : args_(args) {}
@@ -74,12 +74,12 @@ class native_sparse_backward {
           selected(rows, memory),
           statistics(rows, memory),
           means{rows.means(args.head_dim, memory), rows.means(args.v_head_dim, memory)},
-          items(memory.take<progress>(1)) {}
+          next_item(memory.take<counter>(1)) {}
     rows_type rows;
     selected_tokens<isa_type> selected;
     branch_statistics<isa_type> statistics;
     mean_gradients means;
-    progress* items;  ///< blocks that threads take
+    counter* next_item;  ///< of the blocks that threads take
   };
   /// Where the memory of threads lies.
   struct thread_part {
@@ -148,14 +148,16 @@ class native_sparse_backward {
   void for_each_block(const launch_memory& launch, const thread_part& parts,
                       const Body& body) const {
     const std::int64_t heads = args_.sequences.count * args_.kv_heads;
-    const std::int64_t items = heads * launch.rows.most_blocks();
-    new (launch.items) progress;
+    const std::int64_t items = heads * launch.rows.longest_blocks();
+    new (launch.next_item) counter{0};
     prim::parallel_items<isa_type>(
         std::min<std::int64_t>(parts.threads, items), parts.threads, [&](std::int64_t, int thread) {
           prim::float_carver own = parts.of(thread);
           keys_type keys = keys_of(launch, own);
-          for (std::int64_t item = launch.items->take(1); item < items;
-               item = launch.items->take(1)) {
+          const auto take = [&] {
+            return launch.next_item->fetch_add(1, std::memory_order_relaxed);
+          };
+          for (std::int64_t item = take(); item < items; item = take()) {
             const std::int64_t head = item % heads, block = item / heads;
             const token_sequence tokens = launch.rows.sequence(head / args_.kv_heads);
             if (block >= launch.rows.blocks_in(tokens.length)) continue;

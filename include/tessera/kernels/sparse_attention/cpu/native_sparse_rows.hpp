@@ -97,6 +97,14 @@ class native_sparse_rows {
   }
   /// Blocks of the longest sequence there could be.
   std::int64_t most_blocks() const { return blocks_in(args_.sequences.tokens); }
+  /// Blocks of the longest sequence there is.
+  std::int64_t longest_blocks() const {
+    std::int64_t longest = 0;
+    for (std::int64_t n = 0; n < args_.sequences.count; ++n) {
+      longest = std::max(longest, blocks_in(sequence(n).length));
+    }
+    return longest;
+  }
   /// Every sequence may end with a part of a block.
   std::int64_t blocks_of_launch() const {
     const sparse_sequences& of = args_.sequences;
