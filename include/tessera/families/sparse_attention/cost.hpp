@@ -76,9 +76,9 @@ inline work_estimate estimate_of_gradients(const sparse_attention_config& config
   if (config.type == dtype::none && demand.type != dtype::f32) {
     work.vector_operations += 2 * facts.bytes;  // copies as floats
   }
-  const double tiles = static_cast<double>((demand.kv_len + 127) / 128);
-  const double items =
-      static_cast<double>(demand.batch) * static_cast<double>(demand.kv_heads) * tiles;
+  const std::int64_t tiles = (demand.kv_len + 127) / 128;
+  const double items = static_cast<double>(demand.batch) * static_cast<double>(demand.kv_heads) *
+                       static_cast<double>(tiles);
   work.items = static_cast<std::int64_t>(std::clamp(items, 1.0, 1e15));
   return work;
 }
