@@ -8,8 +8,8 @@ A hot loop is an innermost loop with many packed multiply-adds (VFMADD, VDPBF16P
 tiles have 28, the exponential five. Reading or writing a whole vector register on the stack within
 a register tile is a spill; one per 32 multiply-adds passes, for sums that a loop hands on through
 the stack. A call within any loop of packed multiply-adds is a scalar function where a vector should
-be. Rows for any head dim (dany) are not judged: the compiler keeps one vector of some of their tiles
-on the stack.
+be. Rows for any head dim (dany, and the dense row under gradients of blocksparse attention) are not judged:
+the compiler keeps one vector of some of their tiles on the stack.
 Ends with 77 (skipped) where objdump is missing."""
 import pathlib
 import re
@@ -32,6 +32,7 @@ KNOWN = {
     "attention_cpu_avx512_f32_d32_896x256": 30,
     "latent_attention_cpu_avx512_expanded_backward": 4,
 }
+ANY_HEAD_DIM = re.compile(r"_dany_|\bdense_gradient_row\b|18dense_gradient_row")
 ROW = re.compile(r"rows::(?:\d+)?((?:latent_|sparse_)?attention_cpu_\w+)|"
                  r"rows\d+((?:latent_|sparse_)?attention_cpu_\w+?)E")
 
@@ -212,7 +213,7 @@ def main():
     if sys.argv[1] == "--planted":
         return planted(sys.argv[2], objdump)
     in_attention = lambda member, name: ("avx512" in (member + name) and "attention" in name
-                                         and "_dany_" not in name)
+                                         and not ANY_HEAD_DIM.search(name))
     tiles, polynomials, faults = check(sys.argv[1], objdump, in_attention, "--list" in sys.argv)
     if tiles == 0:
         faults.append(f"{sys.argv[1]}: no register tile in the AVX-512 attention rows: nothing judged")
