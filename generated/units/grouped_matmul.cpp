@@ -66,8 +66,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0d727a01556e4a26";
-  if (kind == device_kind::cuda) return "1036a40622ed643e";
+  if (kind == device_kind::cpu) return "33afda320e618caa";
+  if (kind == device_kind::cuda) return "0d3be36f1d581452";
   return {};
 }
 

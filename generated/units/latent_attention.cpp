@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9aa84afa86b50f5e";
-  if (kind == device_kind::cuda) return "d95404e1a9dd9467";
+  if (kind == device_kind::cuda) return "30eff07b351fae1f";
   return {};
 }
 

@@ -63,7 +63,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "68f791748ed0084e";
-  if (kind == device_kind::cuda) return "35565acd28e5288a";
+  if (kind == device_kind::cuda) return "f5d55c783dc3bb9e";
   return {};
 }
 

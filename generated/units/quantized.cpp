@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cc5b5bdf27fd634b";
-  if (kind == device_kind::cuda) return "2451e94fcb5d6d31";
+  if (kind == device_kind::cpu) return "39fba03adb08a7f9";
+  if (kind == device_kind::cuda) return "f5fa73af344400e5";
   return {};
 }
 

@@ -69,6 +69,11 @@ constexpr std::int64_t split_parts(const grouped_matmul_config& config, std::int
   return parts;
 }
 
+/// Bytes of an element of operands as CPU rows multiply them.
+constexpr int bytes_of_operand(const grouped_matmul_config& config) noexcept {
+  return multiplies_bytes(config) ? 1 : has_bf16_products(config.target) ? 2 : 4;
+}
+
 /// The config with every default filled in. Of CPU rows whole register tiles of at least 256 rows,
 /// so that weights are packed rarely, 512 where second-level caches have a MiB: operands, and the
 /// columns that are asked for meanwhile, fill about 800 KB of it, else half. Sums pass through.
@@ -81,10 +86,9 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
   }
   const int rows = register_rows(config.target);
   const int tall = vector_floats(config.target) == 16 ? 512 : 256;
-  const int bytes = multiplies_bytes(config) ? 1 : has_bf16_products(config.target) ? 2 : 4;
   if (config.block_m == 0) config.block_m = (tall + rows - 1) / rows * rows;
   if (config.block_n == 0) config.block_n = 128;
-  if (config.block_k == 0) config.block_k = 1024 / bytes;
+  if (config.block_k == 0) config.block_k = 1024 / bytes_of_operand(config);
   return config;
 }
 
@@ -110,8 +114,7 @@ constexpr std::int64_t item_columns(const grouped_matmul_config& config, std::in
 /// Operands of a tile, and of the next one what is asked for meanwhile, in bytes.
 constexpr double tile_bytes(const grouped_matmul_config& config) noexcept {
   const double m = config.block_m, n = config.block_n, k = config.block_k;
-  const double operand = multiplies_bytes(config) ? 1 : has_bf16_products(config.target) ? 2 : 4;
-  return operand * k * (m + 2 * n);
+  return bytes_of_operand(config) * k * (m + 2 * n);
 }
 
 }  // namespace tessera

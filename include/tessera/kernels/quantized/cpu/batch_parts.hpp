@@ -73,13 +73,16 @@ class batch_parts {
   }
 
   std::int64_t items(std::int64_t tiles) const { return tiles * count_; }
-  /// Calls body(tile of the weights, part, thread) for all items, of tiles of so many bytes of
-  /// codes. A thread takes neighbouring items at once: where threads take turns with tiles, each
-  /// asks for the start of what another one reads.
+  /// Calls body(first row of a tile of the weights, its rows, part, thread) for all items. A thread
+  /// takes neighbouring items at once: where threads take turns with tiles, each asks for the start
+  /// of what another one reads.
   template <class Body>
-  void run_items(std::int64_t tiles, std::int64_t bytes, int threads, const Body& body) const {
+  void run_tiles(const packed_weights& weights, int rows_of_tile, int threads,
+                 const Body& body) const {
     constexpr std::int64_t bytes_at_once = 512 << 10;
     constexpr int turns_of_thread = 8;  // so that all end at the same time
+    const std::int64_t tiles = (weights.rows + rows_of_tile - 1) / rows_of_tile;
+    const std::int64_t bytes = rows_of_tile * weights.codes.row * 4;
     const std::int64_t all = items(tiles);
     const std::int64_t most = std::min(bytes_at_once / std::max<std::int64_t>(bytes, 1),
                                        all / (std::int64_t{threads} * turns_of_thread));
@@ -88,8 +91,12 @@ class batch_parts {
     prim::parallel_items<Isa>(turns, threads, [&](std::int64_t turn, int thread) {
       const std::int64_t end = std::min(all, (turn + 1) * together);
       for (std::int64_t item = turn * together; item < end; ++item) {
-        run_item(item, tiles,
-                 [&](std::int64_t tile, const batch_part& part) { body(tile, part, thread); });
+        run_item(item, tiles, [&](std::int64_t tile, const batch_part& part) {
+          const std::int64_t row = tile * rows_of_tile;
+          const auto rows =
+              static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights.rows - row));
+          body(row, rows, part, thread);
+        });
       }
     });
   }

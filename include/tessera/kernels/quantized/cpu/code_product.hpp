@@ -52,7 +52,10 @@ class code_product {
         x_stride_(layout_.bytes()),
         sums_stride_(layout_.sums()),
         numbers_stride_((layout_.groups + prim::code_block - 1) / prim::code_block *
-                        prim::code_block) {}
+                        prim::code_block) {
+    const std::int64_t bytes_of_codes = std::max<std::int64_t>(weights_.codes.row * 4, 1);
+    rows_ahead_ = (Operand::numbers_ahead + bytes_of_codes - 1) / bytes_of_codes;
+  }
 
   std::size_t workspace_bytes(int threads) const {
     const std::int64_t of_row = sums_stride_ * static_cast<std::int64_t>(sizeof(float)) + x_stride_;
@@ -70,16 +73,11 @@ class code_product {
       load(m, x);
       rows.rows[m] = operand_.pack(x, rows.elements + m * x_stride_, rows.sums + m * sums_stride_);
     });
-    const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
-    const std::int64_t bytes = rows_of_tile * weights_.codes.row * 4;
-    parts.run_items(
-        tiles, bytes, threads, [&](std::int64_t number, const batch_part& part, int thread) {
-          const std::int64_t row = number * rows_of_tile;
-          const auto count =
-              static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
-          multiply(weights_.at(part.matrix), {row, count, part.first, part.rows}, rows,
-                   rows.scratch + thread * floats_of_thread());
-        });
+    parts.run_tiles(weights_, rows_of_tile, threads,
+                    [&](std::int64_t row, int count, const batch_part& part, int thread) {
+                      multiply(weights_.at(part.matrix), {row, count, part.first, part.rows}, rows,
+                               rows.scratch + thread * floats_of_thread());
+                    });
   }
 
  private:
@@ -160,11 +158,6 @@ class code_product {
     }
   }
 
-  /// From numbers that are read to those asked for, rows that have so many bytes of codes.
-  std::int64_t rows_ahead() const {
-    const std::int64_t bytes = std::max<std::int64_t>(weights_.codes.row * 4, 1);
-    return (Operand::numbers_ahead + bytes - 1) / bytes;
-  }
   TESSERA_INLINE void ask_for(const strided_matrix& numbers, std::int64_t row) const {
     if (numbers.data == nullptr) return;
     const auto size = static_cast<std::int64_t>(size_of(numbers.type));
@@ -181,8 +174,8 @@ class code_product {
     const auto groups = static_cast<int>(weights.groups);
     float* const scales = memory.scales + number * numbers_stride_;
     float* const offsets = memory.offsets + number * numbers_stride_;
-    ask_for(weights.scales, row + rows_ahead());
-    ask_for(weights.zeros, row + rows_ahead());
+    ask_for(weights.scales, row + rows_ahead_);
+    ask_for(weights.zeros, row + rows_ahead_);
     reader.read_all_scales(row, scales);
     const auto whole = static_cast<int>(sums_stride_);
     std::fill(scales + groups, scales + whole, 0.0f);
@@ -365,6 +358,7 @@ class code_product {
   code_row_layout layout_;
   std::int64_t x_stride_, sums_stride_;  ///< of rows of the batch, and of their sums
   std::int64_t numbers_stride_;          ///< of rows of weights: scales are read in blocks
+  std::int64_t rows_ahead_;              ///< from scales and zeros that are read to those asked for
 };
 
 }  // namespace tessera::kernels::quantized::cpu

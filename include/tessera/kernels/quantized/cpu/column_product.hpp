@@ -43,17 +43,12 @@ class column_product {
       load(m, a + m * stride_);
     });
     float* const scratch = a + args_.batch * stride_;
-    const std::int64_t tiles = (weights_.rows + rows_of_tile - 1) / rows_of_tile;
-    const std::int64_t bytes = rows_of_tile * weights_.codes.row * 4;
-    parts.run_items(
-        tiles, bytes, threads, [&](std::int64_t number, const batch_part& part, int thread) {
-          const std::int64_t row = number * rows_of_tile;
-          const auto rows =
-              static_cast<int>(std::min<std::int64_t>(rows_of_tile, weights_.rows - row));
-          float* const own = scratch + thread * floats_of_thread;
-          multiply(weights_.at(part.matrix), {row, rows, part.first, part.rows},
-                   a + part.first * stride_, own, own + rows_of_tile * most_decoded);
-        });
+    parts.run_tiles(weights_, rows_of_tile, threads,
+                    [&](std::int64_t row, int rows, const batch_part& part, int thread) {
+                      float* const own = scratch + thread * floats_of_thread;
+                      multiply(weights_.at(part.matrix), {row, rows, part.first, part.rows},
+                               a + part.first * stride_, own, own + rows_of_tile * most_decoded);
+                    });
   }
 
  private:
