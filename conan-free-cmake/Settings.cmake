@@ -45,11 +45,12 @@ endfunction()
 # as it can what no check reads off the objects, which takes a third of the time. Rows of attention and its
 # gradients, block-sparse ones too (they are the same kernels), stay as they are shipped, because
 # tests/build/cuda_resources.py judges their registers, but for rows of any head dim, which may keep values
-# in memory.
+# in memory. What is compiled so is not to be run: nvcc 13.0 then aligns dynamic shared memory to 16 bytes,
+# whatever its declaration says, and kernels read behind their tiles.
 option(TESSERA_QUICK_DEVICE_CODE "Optimise device code little where its objects are not judged" OFF)
 mark_as_advanced(TESSERA_QUICK_DEVICE_CODE)
 if(TESSERA_QUICK_DEVICE_CODE)
-  message(WARNING "TESSERA_QUICK_DEVICE_CODE: rows for GPUs of this build are slow; do not install it")
+  message(WARNING "TESSERA_QUICK_DEVICE_CODE: rows for GPUs of this build do not run right; do not install it")
 endif()
 function(tessera_quick_device_flags result)
   set(${result} "" PARENT_SCOPE)
