@@ -242,66 +242,6 @@ TEST(quantized_matmul, multiplies_tiny_x_with_huge_weights) {
   }
 }
 
-/// Scales of a byte: all 256 of them, of rows of weights with and without those that stand for
-/// what is no normal number, and groups that end within a block of codes. One row of bf16 and two.
-TEST(quantized_matmul, scales_of_a_byte_are_what_they_stand_for) {
-  for (const quantized_options& options :
-       {quantized_options{.mode = weight_mode::mxfp4},
-        quantized_options{.mode = weight_mode::mxfp4, .scale_encoding = mx_scale_encoding::int8},
-        quantized_options{.mode = weight_mode::nvfp4}}) {
-    product_call call(2, options, 288);
-    for (float tensor_scale : {1.0f, 0.3f, 3e37f}) {
-      const bool has_tensor_scale = options.mode == weight_mode::nvfp4;
-      if (!has_tensor_scale && tensor_scale != 1) continue;
-      SCOPED_TRACE(testing::Message() << static_cast<int>(options.mode) << ", " << tensor_scale);
-      for (std::size_t i = 0; i < call.words.size(); ++i) {
-        call.words[i] = 0x76543210u + static_cast<std::uint32_t>(i) * 0x9e3779b9u;
-      }
-      for (std::size_t i = 0; i < call.scales.size(); ++i) {
-        call.scales[i] = static_cast<std::uint8_t>(i);
-      }
-      std::vector<bf16> x(call.x.size());
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] = bf16(call.x[i]);
-      weight_args weights = call.weights();
-      if (has_tensor_scale) weights.tensor_scale = view(&tensor_scale, {1});
-      std::vector<float> decoded(call.w.size());
-      weights.w = view(decoded.data(), {call.out, call.in});
-      ASSERT_TRUE(dequantize(weights, options));
-      const auto judge = [&](std::int64_t m, std::int64_t n, float found) {
-        double sum = 0, size = 0;
-        for (std::int64_t k = 0; k < call.in; ++k) {
-          const double term =
-              static_cast<double>(
-                  static_cast<float>(x[static_cast<std::size_t>(m * call.in + k)])) *
-              static_cast<double>(decoded[static_cast<std::size_t>(n * call.in + k)]);
-          sum += term, size += std::fabs(term);
-        }
-        if (std::isfinite(sum) && size > 1e37) return;  // may overflow on the way
-        if (std::isfinite(sum)) {
-          EXPECT_NEAR(static_cast<double>(found), sum, size * 0x1p-8 + 0x1p-120) << m << ", " << n;
-        } else {
-          EXPECT_FALSE(std::isfinite(found)) << m << ", " << n;
-        }
-      };
-      for (const std::int64_t rows : {1, 2}) {
-        std::vector<bf16> y(static_cast<std::size_t>(rows * call.out));
-        const quantized_matmul_args args{.x = view(x.data(), {rows, call.in}),
-                                         .w_q = weights.w_q,
-                                         .scales = weights.scales,
-                                         .tensor_scale = weights.tensor_scale,
-                                         .out = view(y.data(), {rows, call.out})};
-        const status done = quantized_matmul(args, options);
-        ASSERT_TRUE(done) << done.message();
-        for (std::int64_t m = 0; m < rows; ++m) {
-          for (std::int64_t n = 0; n < call.out; ++n) {
-            judge(m, n, static_cast<float>(y[static_cast<std::size_t>(m * call.out + n)]));
-          }
-        }
-      }
-    }
-  }
-}
-
 /// Rows of kernels for few and for many rows of x have bits of their own.
 const context invariant{.policy = selection_policy{.promise = bits_promise::batch_invariant}};
 

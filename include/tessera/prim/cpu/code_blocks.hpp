@@ -8,8 +8,7 @@
 // | groups_of_lanes(n, shift) | the group of each lane of n columns, from the first lane's on |
 // | load_scales<n>(scales) | of n groups or more |
 // | spread(scales, groups) | the scale of each lane |
-// | power_scales, e4m3_scales | the same from scales of a byte each, of as many groups as they say
-// |
+// | power_scales, e4m3_scales | the same, of scales of a byte each |
 #pragma once
 
 #include <cstddef>
