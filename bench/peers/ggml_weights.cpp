@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -139,7 +140,7 @@ class own_product {
 
 /// ggml's buffers of weights in an order of its own; null: it has none.
 ggml_backend_buffer_type_t repacking_buffers(ggml_backend_t backend) {
-  const ggml_backend_dev_t device = ggml_backend_get_device(backend);
+  ggml_backend_device* const device = ggml_backend_get_device(backend);
   const auto find =
       reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(ggml_backend_reg_get_proc_address(
           ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts"));
@@ -247,7 +248,7 @@ void compare(product_size size, ggml_backend_t backend, bench::limit_probe& prob
     add(std::string("tessera ") + each.name, own,
         std::make_unique<own_product>(size, each.options, drawn, x));
   }
-  const ggml_backend_buffer_type_t repacking = repacking_buffers(backend);
+  ggml_backend_buffer_type* const repacking = repacking_buffers(backend);
   for (const peer_format& each : {peer_format{"Q4_0", GGML_TYPE_Q4_0, false},
                                   peer_format{"Q4_0, repacked", GGML_TYPE_Q4_0, true},
                                   peer_format{"Q4_K", GGML_TYPE_Q4_K, false},
@@ -264,9 +265,7 @@ void compare(product_size size, ggml_backend_t backend, bench::limit_probe& prob
       all, rounds, [&] { return probe.read_rate(probe.threads()); }, "GB/s");
 }
 
-}  // namespace
-
-int main(int count, char** texts) {
+int run(int count, char** texts) {
   std::vector<product_size> sizes;
   for (int i = 1; i < count; ++i) {
     long long m = 0, n = 0, k = 0;
@@ -281,8 +280,20 @@ int main(int count, char** texts) {
   if (sizes.empty()) sizes = {{1, 40960, 4096}, {4, 40960, 4096}, {16, 40960, 4096}};
   const bench::pinned_threads pinned;
   bench::limit_probe probe(omp_get_max_threads());
-  const ggml_backend_t backend = ggml_backend_cpu_init();
+  ggml_backend* const backend = ggml_backend_cpu_init();
   ggml_backend_cpu_set_n_threads(backend, probe.threads());
   for (const product_size& size : sizes) compare(size, backend, probe);
   ggml_backend_free(backend);
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** texts) {
+  try {
+    return run(count, texts);
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "%s\n", failure.what());
+    return 1;
+  }
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -123,11 +124,8 @@ class product {
   template <class Read>
   bool is_right(const Read& read) const {
     support::random_source random(2);
-    const auto place = [&](std::int64_t below) {
-      return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(below)));
-    };
     for (int sample = 0; sample < 300; ++sample) {
-      const std::int64_t m = place(size_.m), n = place(size_.n);
+      const std::int64_t m = random.below(size_.m), n = random.below(size_.n);
       double sum = 0, squares = 0;
       for (std::int64_t k = 0; k < size_.k; ++k) {
         const std::int64_t at = transposed_ ? n * size_.k + k : k * size_.n + n;
@@ -213,9 +211,7 @@ void compare_bytes(product_size size, bench::limit_probe& probe) {
       bench::chains::byte_dot(), probe);
 }
 
-}  // namespace
-
-int main(int count, char** texts) {
+int run(int count, char** texts) {
   std::vector<product_size> sizes;
   for (int i = 1; i < count; ++i) {
     long long m = 0, n = 0, k = 0;
@@ -237,5 +233,17 @@ int main(int count, char** texts) {
     compare_floats<bf16>("bf16", size, false, pairs, probe);
     compare_floats<bf16>("bf16, rhs [N, K],", size, true, pairs, probe);
     if (bench::chains::byte_dot().run != nullptr) compare_bytes(size, probe);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** texts) {
+  try {
+    return run(count, texts);
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "%s\n", failure.what());
+    return 1;
   }
 }

@@ -39,8 +39,8 @@ void expect_product(int words, int chain) {
   kernel::template multiply<stride>(a.data(), b.data(), words, chain, product.data(), columns);
   kernel::template rescale_and_add<stride>(a.data(), b.data(), words, chain, rescale.data(),
                                            update.data(), columns);
-  kernel::template add<stride>(a.data(), b.data(), words, before.data(), columns, elsewhere.data(),
-                               columns);
+  kernel::template add<stride, columns>(a.data(), b.data(), words, before.data(), columns,
+                                        elsewhere.data(), columns);
   for (int r = 0; r < Rows; ++r) {
     for (int c = 0; c < columns; ++c) {
       double sum = 0.0, size = 0.0;
