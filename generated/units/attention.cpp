@@ -279,7 +279,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "042b12e8e0a6273e";
+  if (kind == device_kind::cpu) return "81e2bd3fe809f95d";
   if (kind == device_kind::cuda) return "48d647e5064a827a";
   return {};
 }

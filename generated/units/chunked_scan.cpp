@@ -89,7 +89,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8773448a85963371";
+  if (kind == device_kind::cpu) return "2eba7cd2028c69c2";
   if (kind == device_kind::cuda) return "886541e257a9ab8e";
   return {};
 }

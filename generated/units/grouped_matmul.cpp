@@ -26,15 +26,15 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::grouped_matmul_cpu_avx2_258x128x256, 0, 0>
+    table_row<rows::grouped_matmul_cpu_avx2_258x64x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx2_48x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_518x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_518x64x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_bf16_518x128x512, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_518x64x512, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x512, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_vnni_518x128x1024, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_518x64x1024, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_generic_256x128x256, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_generic_256x64x256, 0, 0>
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
@@ -66,8 +66,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "33afda320e618caa";
-  if (kind == device_kind::cuda) return "0d3be36f1d581452";
+  if (kind == device_kind::cpu) return "af58847a39d31e58";
+  if (kind == device_kind::cuda) return "bb25b74cefe82570";
   return {};
 }
 

@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "39fba03adb08a7f9";
-  if (kind == device_kind::cuda) return "f5fa73af344400e5";
+  if (kind == device_kind::cpu) return "a2b0330b05bf410c";
+  if (kind == device_kind::cuda) return "395821f45403117f";
   return {};
 }
 

@@ -3,10 +3,10 @@
 
 namespace tessera {
 namespace rows {
-struct grouped_matmul_cpu_avx2_258x128x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx2, dtype::none, 258, 128, 256};
+struct grouped_matmul_cpu_avx2_258x64x256 {
+  static constexpr grouped_matmul_config config{backend::cpu_avx2, dtype::none, 258, 64, 256};
 };
 }  // namespace rows
 
-template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx2_258x128x256>>;
+template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx2_258x64x256>>;
 }  // namespace tessera

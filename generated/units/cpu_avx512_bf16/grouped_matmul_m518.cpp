@@ -3,10 +3,10 @@
 
 namespace tessera {
 namespace rows {
-struct grouped_matmul_cpu_avx512_bf16_518x128x512 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx512_bf16, dtype::none, 518, 128, 512};
+struct grouped_matmul_cpu_avx512_bf16_518x64x512 {
+  static constexpr grouped_matmul_config config{backend::cpu_avx512_bf16, dtype::none, 518, 64, 512};
 };
 }  // namespace rows
 
-template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx512_bf16_518x128x512>>;
+template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx512_bf16_518x64x512>>;
 }  // namespace tessera

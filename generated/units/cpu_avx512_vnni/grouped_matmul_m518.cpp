@@ -3,10 +3,10 @@
 
 namespace tessera {
 namespace rows {
-struct grouped_matmul_cpu_avx512_vnni_518x128x1024 {
-  static constexpr grouped_matmul_config config{backend::cpu_avx512_vnni, dtype::none, 518, 128, 1024};
+struct grouped_matmul_cpu_avx512_vnni_518x64x1024 {
+  static constexpr grouped_matmul_config config{backend::cpu_avx512_vnni, dtype::none, 518, 64, 1024};
 };
 }  // namespace rows
 
-template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx512_vnni_518x128x1024>>;
+template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_avx512_vnni_518x64x1024>>;
 }  // namespace tessera

@@ -3,10 +3,10 @@
 
 namespace tessera {
 namespace rows {
-struct grouped_matmul_cpu_generic_256x128x256 {
-  static constexpr grouped_matmul_config config{backend::cpu_generic, dtype::none, 256, 128, 256};
+struct grouped_matmul_cpu_generic_256x64x256 {
+  static constexpr grouped_matmul_config config{backend::cpu_generic, dtype::none, 256, 64, 256};
 };
 }  // namespace rows
 
-template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_generic_256x128x256>>;
+template struct kernels::cpu_entry_points<kernels::grouped_matmul::cpu::launcher<rows::grouped_matmul_cpu_generic_256x64x256>>;
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // What the declaration of grouped matrix products cannot say: groups by themselves, bit for bit;
 // results in the place of the initial output; sizes that no program would write; gradients that
 // belong together.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -116,9 +117,10 @@ TEST(grouped_matmul_backward, gives_gradients_of_a_product) {
   EXPECT_NEAR(by_rhs, expected, bound);
 }
 
-// Whole numbers below 2^24 are exact in any order: 1000 products of any bytes, with scales of one.
-TEST(scaled_grouped_matmul, sums_of_bytes_are_whole_numbers) {
-  constexpr std::int64_t m = 40, k = 1000, n = 150, groups = 3, parts = 8;
+// Whole numbers below 2^24 are exact in any order: products of any bytes, with scales of one.
+void expect_whole_numbers(std::int64_t k, std::int64_t n) {
+  constexpr std::int64_t m = 40, groups = 3;
+  const std::int64_t parts = (k + 127) / 128;
   support::random_source random(11);
   std::vector<std::int8_t> lhs, rhs;
   const auto fill = [&](std::vector<std::int8_t>& to, std::int64_t count) {
@@ -128,10 +130,10 @@ TEST(scaled_grouped_matmul, sums_of_bytes_are_whole_numbers) {
   };
   fill(lhs, m * k), fill(rhs, groups * n * k);
   std::vector<std::int32_t> sizes{19, 0, 15};  // six rows are of no group
-  std::vector<float> ones(groups * n * parts, 1.0f), out(m * n, 9.0f);
+  std::vector<float> ones(std::max(m, groups * n) * parts, 1.0f), out(m * n, 9.0f);
   for (const product_scales how : {product_scales::blocks, product_scales::rows}) {
     const bool blocks = how == product_scales::blocks;
-    const std::int64_t of_row = blocks ? parts : 1, of_matrix = blocks ? 2 : n;
+    const std::int64_t of_row = blocks ? parts : 1, of_matrix = blocks ? (n + 127) / 128 : n;
     const status done =
         scaled_grouped_matmul({.lhs = view(lhs.data(), {m, k}),
                                .rhs = view(rhs.data(), {groups, n, k}),
@@ -154,6 +156,13 @@ TEST(scaled_grouped_matmul, sums_of_bytes_are_whole_numbers) {
       }
     }
   }
+}
+// One block of the summed axis and several, and more than sums in 32 bits may have; whole registers
+// of columns and others.
+TEST(scaled_grouped_matmul, sums_of_bytes_are_whole_numbers) {
+  expect_whole_numbers(1000, 150);
+  expect_whole_numbers(3100, 160);
+  expect_whole_numbers(65700, 6);
 }
 
 /// A result of 8 bits: which type, and how many scales its rows and columns have.

@@ -44,10 +44,10 @@ TEST(wanted_rows, of_bytes_are_those_of_the_instructions_for_them) {
   using enum backend;
   for (const product_scaling scaled : {product_scaling::blocks, product_scaling::rows}) {
     const auto wanted = [&](backend highest) { return wanted_on(highest, dtype::i8, scaled); };
-    EXPECT_EQ(wanted(cpu_avx2), "grouped_matmul.cpu_avx2.258x128x256");
-    EXPECT_EQ(wanted(cpu_avx512), "grouped_matmul.cpu_avx512.518x128x256");
+    EXPECT_EQ(wanted(cpu_avx2), "grouped_matmul.cpu_avx2.258x64x256");
+    EXPECT_EQ(wanted(cpu_avx512), "grouped_matmul.cpu_avx512.518x64x256");
     for (const backend highest : {cpu_avx512_vnni, cpu_avx512_bf16, cpu_amx_bf16}) {
-      EXPECT_EQ(wanted(highest), "grouped_matmul.cpu_avx512_vnni.518x128x1024");
+      EXPECT_EQ(wanted(highest), "grouped_matmul.cpu_avx512_vnni.518x64x1024");
     }
     EXPECT_EQ(wanted(cuda_sm90), "grouped_matmul.cuda_sm90.i8.128x192x128");
     EXPECT_EQ(wanted(cuda_sm80), "") << "there is no such row";
@@ -57,12 +57,12 @@ TEST(wanted_rows, of_bytes_are_those_of_the_instructions_for_them) {
 TEST(wanted_rows, of_other_types_need_no_instructions_for_bytes) {
   using enum backend;
   constexpr auto none = product_scaling::none;
-  EXPECT_EQ(wanted_on(cpu_avx512_vnni, dtype::f32, none), "grouped_matmul.cpu_avx512.518x128x256");
-  EXPECT_EQ(wanted_on(cpu_avx512_vnni, dtype::bf16, none), "grouped_matmul.cpu_avx512.518x128x256");
+  EXPECT_EQ(wanted_on(cpu_avx512_vnni, dtype::f32, none), "grouped_matmul.cpu_avx512.518x64x256");
+  EXPECT_EQ(wanted_on(cpu_avx512_vnni, dtype::bf16, none), "grouped_matmul.cpu_avx512.518x64x256");
   EXPECT_EQ(wanted_on(cpu_avx512_bf16, dtype::bf16, none),
-            "grouped_matmul.cpu_avx512_bf16.518x128x512");
+            "grouped_matmul.cpu_avx512_bf16.518x64x512");
   EXPECT_EQ(wanted_on(cpu_avx512_bf16, dtype::f8_e4m3, product_scaling::blocks),
-            "grouped_matmul.cpu_avx512.518x128x256");
+            "grouped_matmul.cpu_avx512.518x64x256");
 }
 
 TEST(wanted_rows, of_prompts_have_chunks_where_those_run_them) {

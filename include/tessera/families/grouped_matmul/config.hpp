@@ -75,8 +75,8 @@ constexpr int bytes_of_operand(const grouped_matmul_config& config) noexcept {
 }
 
 /// The config with every default filled in. Of CPU rows whole register tiles of at least 256 rows,
-/// so that weights are packed rarely, 512 where second-level caches have a MiB: operands, and the
-/// columns that are asked for meanwhile, fill about 800 KB of it, else half. Sums pass through.
+/// so that weights are packed rarely, 512 where second-level caches have a MiB: operands, sums and
+/// the columns that are asked for meanwhile fill about 800 KB of it, else half.
 constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept {
   if (is_cuda(config.target)) {
     if (config.block_m == 0) config.block_m = 128;
@@ -87,7 +87,7 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
   const int rows = register_rows(config.target);
   const int tall = vector_floats(config.target) == 16 ? 512 : 256;
   if (config.block_m == 0) config.block_m = (tall + rows - 1) / rows * rows;
-  if (config.block_n == 0) config.block_n = 128;
+  if (config.block_n == 0) config.block_n = config.block_m > 64 ? 64 : 128;
   if (config.block_k == 0) config.block_k = 1024 / bytes_of_operand(config);
   return config;
 }

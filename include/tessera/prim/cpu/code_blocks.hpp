@@ -8,10 +8,12 @@
 // | groups_of_lanes(n, shift) | the group of each lane of n columns, from the first lane's on |
 // | load_scales<n>(scales) | of n groups or more |
 // | spread(scales, groups) | the scale of each lane |
+// | power_scales, e4m3_scales | the same, of scales of a byte each |
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <tessera/prim/common/host_device.hpp>
 
@@ -85,6 +87,44 @@ struct code_blocks {
   static TESSERA_INLINE __m512 spread(__m512 scales, reg groups) {
     return _mm512_permutexvar_ps(groups, scales);
   }
+
+  /// 2^(scale - 127), `add` modulo 256 added to scales. Exponents are not 0 nor 255 then.
+  struct power_scales {
+    static constexpr int groups = 4;
+    reg places;
+    reg add;
+
+    TESSERA_INLINE power_scales(reg groups_of_lanes, int add_to_scales)
+        // Other bytes have a place that stands for zero.
+        : places(_mm512_or_si512(_mm512_slli_epi32(groups_of_lanes, 24), broadcast(0x808080))),
+          add(_mm512_slli_epi32(broadcast(add_to_scales), 24)) {}
+    TESSERA_INLINE __m512 operator()(const std::uint8_t* scales) const {
+      std::int32_t all;
+      std::memcpy(&all, scales, sizeof all);
+      const reg upper = _mm512_shuffle_epi8(broadcast(all), places);
+      return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_add_epi32(upper, add), 1));
+    }
+  };
+  /// Numbers of E4M3 times a factor. NaN is none of them. Moved to the place of a binary16's
+  /// exponent and mantissa they are 2^8 times smaller.
+  struct e4m3_scales {
+    static constexpr int groups = 8;
+    __m256i places;
+    __m512 factor;
+
+    TESSERA_INLINE e4m3_scales(reg groups_of_lanes, float times)
+        : places(_mm256_or_si256(_mm256_slli_epi16(_mm512_cvtepi32_epi16(groups_of_lanes), 8),
+                                 _mm256_set1_epi16(0x80))),
+          factor(_mm512_set1_ps(times * 0x1p8f)) {}
+    TESSERA_INLINE __m512 operator()(const std::uint8_t* scales) const {
+      std::int64_t all;
+      std::memcpy(&all, scales, sizeof all);
+      const __m256i upper = _mm256_shuffle_epi8(_mm256_set1_epi64x(all), places);
+      const __m256i kept = _mm256_set1_epi16(static_cast<short>(0xbf80));
+      const __m256i halves = _mm256_and_si256(_mm256_srai_epi16(upper, 1), kept);
+      return _mm512_mul_ps(_mm512_cvtph_ps(halves), factor);
+    }
+  };
 
  private:
   static TESSERA_INLINE reg broadcast(int x) { return _mm512_set1_epi32(x); }

@@ -34,11 +34,13 @@ void expect_product(int words, int chain) {
   const auto b = random_values(static_cast<std::size_t>(words * columns), 2);
   const auto before = random_values(Rows * columns, 3);
   const auto rescale = random_values(Rows, 4);
-  std::vector<float> product(before), update(before);
+  std::vector<float> product(before), update(before), elsewhere(before.size(), -1.0f);
   using kernel = tessera::prim::microkernel<native_isa, f32_words, Rows, Vectors>;
   kernel::template multiply<stride>(a.data(), b.data(), words, chain, product.data(), columns);
   kernel::template rescale_and_add<stride>(a.data(), b.data(), words, chain, rescale.data(),
                                            update.data(), columns);
+  kernel::template add<stride, columns>(a.data(), b.data(), words, before.data(), columns,
+                                        elsewhere.data(), columns);
   for (int r = 0; r < Rows; ++r) {
     for (int c = 0; c < columns; ++c) {
       double sum = 0.0, size = 0.0;
@@ -56,6 +58,10 @@ void expect_product(int words, int chain) {
       EXPECT_NEAR(static_cast<double>(product[at]), sum, bound) << Rows << " rows, chain " << chain;
       EXPECT_NEAR(static_cast<double>(update[at]), old + sum, bound)
           << Rows << " rows, chain " << chain;
+      const auto given = static_cast<double>(before[at]);
+      EXPECT_NEAR(static_cast<double>(elsewhere[at]), given + sum,
+                  bound + std::fabs(given) * 0x1p-24)
+          << Rows << " rows";
     }
   }
 }
@@ -87,7 +93,9 @@ void expect_sums(int words, const std::vector<float>& a, const std::vector<float
   constexpr int columns = Vectors * vec::width;
   std::vector<float> found(Rows * columns, -1.0f);
   kernel::template sum_from<Stride::value, columns>(
-      start.data(), a.data(), b.data(), words, [&](int r, int v, vec::reg sum) {
+      [&](int r, int) { return vec::broadcast(start[static_cast<std::size_t>(r)]); }, a.data(),
+      b.data(), words,
+      [&](int r, int v, vec::reg sum) {
         vec::store(found.data() + r * columns + v * vec::width, sum);
       });
   for (int r = 0; r < Rows; ++r) {

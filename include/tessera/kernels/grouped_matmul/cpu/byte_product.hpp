@@ -1,5 +1,6 @@
 // A tile of a product of i8 with scales, by instructions for products of bytes: sums of elements
-// that share their scales are whole numbers, and are scaled and added as floats.
+// that share their scales are whole numbers, and are scaled and added as floats. Where rows and
+// columns have one scale each, sums stay whole numbers to the end.
 //
 // VPDPBUSD multiplies signed bytes by unsigned ones. Elements of rhs are read 128 greater, and sums
 // begin with what that adds to them: -128 times the elements of lhs. Nothing is rounded until then.
@@ -32,12 +33,19 @@ class byte_product {
 
  public:
   byte_product(const grouped_matmul_kernel_args& args, const row_block& rows, part_of_axis columns,
-               const tile_memory<Kernel>& memory)
-      : args_(args), rows_(rows), columns_(columns), memory_(memory) {}
+               const tile_memory<Kernel>& memory, tile_sums result)
+      : args_(args), rows_(rows), columns_(columns), memory_(memory), result_(result) {}
 
-  /// memory.c = the product.
+  /// Whether sums are whole numbers until they are complete: they fit into 32 bits then, and may
+  /// wrap around on the way.
+  static bool stays_whole(const grouped_matmul_kernel_args& args) {
+    constexpr std::int64_t longest = 1 << 16;
+    return args.scales != product_scales::blocks && args.k > 0 && args.k <= longest;
+  }
+
+  /// result = the product.
   void run() const {
-    std::fill_n(memory_.c, rows_.rows * memory_.c_stride, 0.0f);
+    if (!stays_whole()) std::fill_n(memory_.c, rows_.rows * memory_.c_stride, 0.0f);
     if (!has_blocks()) load_scales_of_columns();
     for (std::int64_t first = 0; first < args_.k; first += shape::block_k) {
       const part_of_axis depth = depth_at(first);
@@ -50,8 +58,12 @@ class byte_product {
                                      depth.count, b);
         lines_ahead ahead = lines_behind(first, column);
         ahead.spread(register_tiles<Kernel>(static_cast<int>(rows_.rows), b) *
-                     blocks_of<Kernel>(b.words, words_together()));
-        add(depth, columns, b, ahead);
+                     (stays_whole() ? steps_of(b) : blocks_of<Kernel>(b.words, words_together())));
+        if (!stays_whole()) {
+          add(depth, columns, b, ahead);
+        } else {
+          add_whole(depth, columns, b, ahead);
+        }
       }
     }
   }
@@ -73,6 +85,7 @@ class byte_product {
     return first + shape::block_k < args_.k ? lines(first + shape::block_k, 0) : lines_ahead{};
   }
   bool has_blocks() const { return args_.scales == product_scales::blocks; }
+  bool stays_whole() const { return stays_whole(args_); }
   /// Words of the summed axis that share scales, in a block of it.
   int words_together() const {
     return (has_blocks() ? scale_block : shape::block_k) / words::k_pack;
@@ -122,26 +135,48 @@ class byte_product {
     }
   }
 
+  /// Calls body.template operator()<Rows, Vectors, BStride>(row, column, its words of A, its
+  /// elements of c) for each register tile of some columns.
+  template <class Body>
+  void for_each_tile(part_of_axis columns, const typename shape::panels& b,
+                     const Body& body) const {
+    const std::int64_t stride = memory_.c_stride, inside = columns.first - columns_.first;
+    prim::for_each_register_tile<shape::mr>(
+        static_cast<int>(rows_.rows), b, {0, shape::up_to(columns.count, shape::width)},
+        [&]<int Rows, int Vectors, int BStride>(int row, int column) {
+          body.template operator()<Rows, Vectors, BStride>(
+              row, column, memory_.a + std::int64_t{row} * shape::a_stride,
+              memory_.c + row * stride + inside + column);
+        });
+  }
+  static int steps_of(const typename shape::panels& b) {
+    return static_cast<int>(blocks_of<Kernel>(b.words, prim::words_beside));
+  }
+  /// What sums over a part of the summed axis begin with, of rows from `row` on.
+  TESSERA_INLINE auto starts(int part, int row) const {
+    return [of_rows = memory_.starts + std::int64_t{part} * shape::block_m + row](int r, int) {
+      return vec::broadcast(of_rows[r]);
+    };
+  }
+
   /// c += A B, a block of the summed axis. The parts of it one after the other: a tile of c stays
   /// in the first-level cache meanwhile.
   void add(part_of_axis depth, part_of_axis columns, const typename shape::panels& b,
            lines_ahead& ahead) const {
     const std::int64_t stride = memory_.c_stride, inside = columns.first - columns_.first;
-    prim::for_each_register_tile<shape::mr>(
-        static_cast<int>(rows_.rows), b, {0, shape::up_to(columns.count, shape::width)},
-        [&]<int Rows, int Vectors, int BStride>(int row, int column) {
-          using kernel = prim::microkernel<isa_type, words, Rows, Vectors>;
-          const float* const a = memory_.a + std::int64_t{row} * shape::a_stride;
-          float* const c = memory_.c + row * stride + inside + column;
-          ask_for_sums<Kernel, Rows, Vectors>(c, stride);
+    for_each_tile(
+        columns, b,
+        [&]<int Rows, int Vectors, int BStride>(int row, int column, const float* a, float* c) {
+          sums_ahead<Kernel, Rows, Vectors>(c, stride, 1).step();
           const auto add_parts = [&](const auto& factors_of) {
             const int together = words_together();
             for (int word = 0, part = 0; word < b.words; word += together, ++part) {
-              const std::int64_t place = std::int64_t{part} * shape::block_m + row;
-              const auto factor = factors_of(memory_.scales + place, part);
+              const auto factor =
+                  factors_of(memory_.scales + std::int64_t{part} * shape::block_m + row, part);
               ahead.step();
-              kernel::template sum_from<shape::a_stride, BStride>(
-                  memory_.starts + place, a + word, b.at(word, column),
+              prim::microkernel<isa_type, words, Rows, Vectors>::template sum_from<shape::a_stride,
+                                                                                   BStride>(
+                  starts(part, row), a + word, b.at(word, column),
                   std::min(together, b.words - word), [c, stride, factor](int r, int v, reg sum) {
                     float* const to = c + r * stride + v * vec::width;
                     vec::store(to, vec::fma(words::float_of_sum(sum), factor(r, v), vec::load(to)));
@@ -156,6 +191,48 @@ class byte_product {
           } else {
             add_parts([&](const float* scales, int) {
               return row_factors{scales, memory_.rows[0] + inside + column};
+            });
+          }
+        });
+  }
+
+  /// The same in whole numbers, which the last block of the summed axis scales.
+  void add_whole(part_of_axis depth, part_of_axis columns, const typename shape::panels& b,
+                 lines_ahead& ahead) const {
+    const std::int64_t stride = memory_.c_stride, inside = columns.first - columns_.first;
+    const bool is_first = depth.first == 0, is_last = depth.first + depth.count == args_.k;
+    for_each_tile(
+        columns, b,
+        [&]<int Rows, int Vectors, int BStride>(int row, int column, const float* a, float* c) {
+          const auto start = starts(0, row);
+          sums_ahead<Kernel, Rows, Vectors> sums(c, stride, steps_of(b));
+          const auto from_start_on = [&](const auto& begin) {
+            const auto sum = [&](const auto& finish) {
+              prim::microkernel<isa_type, words, Rows, Vectors>::template sum_from<shape::a_stride,
+                                                                                   BStride>(
+                  begin, a, b.at(0, column), b.words, finish, [&] {
+                    ahead.step();
+                    sums.step();
+                  });
+            };
+            if (is_last) {
+              const row_factors factor{memory_.scales + row, memory_.rows[0] + inside + column};
+              float* const to = result_.data + row * result_.stride + inside + column;
+              sum([to, by = result_.stride, factor](int r, int v, reg total) {
+                vec::store(to + r * by + v * vec::width,
+                           vec::mul(words::float_of_sum(total), factor(r, v)));
+              });
+            } else {
+              sum([c, stride](int r, int v, reg total) {
+                vec::store(c + r * stride + v * vec::width, total);
+              });
+            }
+          };
+          if (is_first) {
+            from_start_on(start);
+          } else {
+            from_start_on([c, stride, start](int r, int v) {
+              return words::add(vec::load(c + r * stride + v * vec::width), start(r, v));
             });
           }
         });
@@ -191,6 +268,7 @@ class byte_product {
   const row_block& rows_;
   part_of_axis columns_;
   const tile_memory<Kernel>& memory_;
+  tile_sums result_;  ///< memory_.c, unless `stays_whole`
 };
 
 }  // namespace tessera::kernels::grouped_matmul::cpu

@@ -48,8 +48,11 @@ class row_products {
   template <class Epilogue>
   void run(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory,
            const Epilogue& epilogue) const {
-    if (rows.group >= 0) multiply(rows, columns, memory);
-    store(rows, columns, memory, epilogue);
+    const bool direct = std::is_same_v<Epilogue, no_epilogue> && is_complete(rows, columns);
+    const tile_sums result =
+        direct ? tensor_sums(rows, columns) : tile_sums{memory.c, memory.c_stride};
+    if (rows.group >= 0) multiply(rows, columns, memory, result);
+    if (!direct) store(rows, columns, memory, epilogue);
   }
 
  private:
@@ -57,24 +60,41 @@ class row_products {
                const grouped_matrix& to, std::int64_t depth, std::int64_t columns, bool across)
       : args_(args), from_(from), to_(to), depth_(depth), columns_(columns), across_(across) {}
 
-  void multiply(const row_block& rows, part_of_axis columns,
-                const tile_memory<Kernel>& memory) const {
+  /// Whether products are elements of the result as they are, and whole registers of them.
+  bool is_complete(const row_block& rows, part_of_axis columns) const {
+    const bool adds =
+        &to_ == &args_.out &&
+        (args_.rhs_bias.data != nullptr || args_.out_init.data != nullptr || args_.has_epilogue());
+    if (adds || rows.group < 0 || to_.type != dtype::f32 || columns.count % shape::width != 0) {
+      return false;
+    }
+    if constexpr (shape::has_byte_products) return byte_product<Kernel>::stays_whole(args_);
+    return true;
+  }
+  /// A work item's part of the result.
+  tile_sums tensor_sums(const row_block& rows, part_of_axis columns) const {
+    return {static_cast<float*>(to_.data) + to_.offset(rows.matrix(), rows.first, columns.first),
+            to_.row};
+  }
+
+  void multiply(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory,
+                tile_sums result) const {
     if constexpr (shape::has_byte_products) {
-      byte_product<Kernel>(args_, rows, columns, memory).run();
+      byte_product<Kernel>(args_, rows, columns, memory, result).run();
     } else {
-      multiply_elements(rows, columns, memory);
+      multiply_elements(rows, columns, memory, result);
     }
   }
 
   void multiply_elements(const row_block& rows, part_of_axis columns,
-                         const tile_memory<Kernel>& memory) const {
+                         const tile_memory<Kernel>& memory, tile_sums result) const {
     const int count = static_cast<int>(rows.rows);
     const weights<Kernel> w(args_, rows.group);
     const auto of_result = [&](part_of_axis inside) {
       return part_of_axis{columns.first + inside.first, inside.count};
     };
     multiply_tile<Kernel>(
-        {count, columns.count}, depth_, memory,
+        {count, columns.count}, depth_, memory, result,
         [&](part_of_axis depth) {
           if constexpr (shape::words::k_pack == 1) {
             if (is_8_bits(from_.type)) return pack_codes(rows, depth, memory);

@@ -18,6 +18,12 @@ struct tile_size {
   int columns = 0;
 };
 
+/// Where sums of a tile are: in its memory, or at last in the tensor itself.
+struct tile_sums {
+  float* data = nullptr;
+  std::int64_t stride = 0;
+};
+
 /// Register tiles of so many rows and packed columns, at least.
 template <class Kernel>
 std::int64_t register_tiles(int rows, const typename traits<Kernel>::panels& b) {
@@ -26,53 +32,69 @@ std::int64_t register_tiles(int rows, const typename traits<Kernel>::panels& b) 
 }
 
 /// Sums that a register tile adds to were last used a block of the summed axis ago: they come from
-/// far.
+/// far, and are asked for row by row beside the products.
 template <class Kernel, int Rows, int Vectors>
-TESSERA_INLINE void ask_for_sums(const float* c, std::int64_t c_stride) {
-  TESSERA_UNROLL
-  for (int r = 0; r < Rows; ++r) {
-    TESSERA_UNROLL
-    for (int v = 0; v < Vectors; ++v) {
-      TESSERA_PREFETCH(c + r * c_stride + v * traits<Kernel>::width);
+class sums_ahead {
+ public:
+  TESSERA_INLINE sums_ahead(const float* c, std::int64_t c_stride, int steps)
+      : c_(c), stride_(c_stride), each_step_((Rows + steps - 1) / steps) {}
+  TESSERA_INLINE void step() {
+    for (int i = 0; i < each_step_ && left_ > 0; ++i, --left_, c_ += stride_) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) TESSERA_PREFETCH(c_ + v * traits<Kernel>::width);
     }
   }
-}
 
-/// The packed columns of C (+)= A B; `ahead` goes on beside.
+ private:
+  const float* c_;
+  std::int64_t stride_;
+  int each_step_;
+  int left_ = Rows;
+};
+
+/// The packed columns of to = A B, or of to = C + A B; `ahead` goes on beside.
 template <prim::product_kind Kind, class Kernel>
 void multiply_block(const float* a, int rows, const typename traits<Kernel>::panels& b, int columns,
-                    float* c, std::int64_t c_stride, lines_ahead& ahead) {
+                    tile_sums c, tile_sums to, lines_ahead& ahead) {
   using shape = traits<Kernel>;
-  float unchanged[shape::mr];
-  std::fill_n(unchanged, shape::mr, 1.0f);
+  const int steps = std::max(prim::steps_beside(b.words, prim::any_length), 1);
   prim::for_each_register_tile<shape::mr>(
       rows, b, {0, shape::up_to(columns, shape::width)},
       [&]<int Rows, int Vectors, int BStride>(int row, int column) {
         using kernel =
             prim::microkernel<typename shape::isa_type, typename shape::words, Rows, Vectors>;
         const float* const of_a = a + std::int64_t{row} * shape::a_stride;
-        float* const to = c + row * c_stride + column;
-        const auto beside = [&ahead] { ahead.step(); };
+        float* const result = to.data + row * to.stride + column;
         if constexpr (Kind == prim::product_kind::overwrite) {
-          kernel::template multiply<shape::a_stride, BStride>(
-              of_a, b.at(0, column), b.words, prim::any_length, to, c_stride, beside);
+          kernel::template multiply<shape::a_stride, BStride>(of_a, b.at(0, column), b.words,
+                                                              prim::any_length, result, to.stride,
+                                                              [&ahead] { ahead.step(); });
         } else {
-          ask_for_sums<Kernel, Rows, Vectors>(to, c_stride);
-          kernel::template rescale_and_add<shape::a_stride, BStride>(
-              of_a, b.at(0, column), b.words, prim::any_length, unchanged, to, c_stride, beside);
+          const float* const of_c = c.data + row * c.stride + column;
+          sums_ahead<Kernel, Rows, Vectors> sums(of_c, c.stride, steps);
+          kernel::template add<shape::a_stride, BStride>(
+              of_a, b.at(0, column), b.words, of_c, c.stride, result, to.stride, [&ahead, &sums] {
+                ahead.step();
+                sums.step();
+              });
         }
       });
 }
 
-/// memory.c = A B over `depth` elements of the summed axis. `pack_a(part)` packs a part of it of A,
+/// result = A B over `depth` elements of the summed axis. `pack_a(part)` packs a part of it of A,
 /// `pack_b(part, columns, panels)` of some columns of B, whose lines are `lines_of_b(part,
 /// columns)`. What a sum is made of and in which order does not depend on the tile: a block is one
-/// running sum, and blocks are added one after the other.
+/// running sum, and blocks are added one after the other, in memory.c but for the last one.
 template <class Kernel, class PackA, class PackB, class LinesOfB>
 void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>& memory,
-                   const PackA& pack_a, const PackB& pack_b, const LinesOfB& lines_of_b) {
+                   tile_sums result, const PackA& pack_a, const PackB& pack_b,
+                   const LinesOfB& lines_of_b) {
   using shape = traits<Kernel>;
-  if (depth == 0) std::fill_n(memory.c, size.rows * memory.c_stride, 0.0f);
+  if (depth == 0) {
+    for (int row = 0; row < size.rows; ++row) {
+      std::fill_n(result.data + row * result.stride, size.columns, 0.0f);
+    }
+  }
   const auto part_at = [&](std::int64_t first) {
     return part_of<Kernel>(first / shape::block_k, shape::block_k, depth);
   };
@@ -96,8 +118,10 @@ void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>
       ahead.spread(register_tiles<Kernel>(size.rows, b) *
                    prim::steps_beside(b.words, prim::any_length));
       const auto multiply = [&]<prim::product_kind Kind>() {
-        multiply_block<Kind, Kernel>(memory.a, size.rows, b, columns.count, memory.c + column,
-                                     memory.c_stride, ahead);
+        const bool is_last = first + shape::block_k >= depth;
+        const tile_sums c{memory.c + column, memory.c_stride};
+        const tile_sums to = is_last ? tile_sums{result.data + column, result.stride} : c;
+        multiply_block<Kind, Kernel>(memory.a, size.rows, b, columns.count, c, to, ahead);
       };
       if (first == 0) {
         multiply.template operator()<prim::product_kind::overwrite>();

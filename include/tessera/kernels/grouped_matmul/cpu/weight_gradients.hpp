@@ -97,7 +97,7 @@ class weight_gradients {
       });
     };
     multiply_tile<Kernel>(
-        {a.count, b.count}, rows.count(), memory,
+        {a.count, b.count}, rows.count(), memory, tile_sums{memory.c, memory.c_stride},
         [&](part_of_axis depth) {
           with_rows(of_a, rows.begin + depth.first, a.first, [&](const auto& from) {
             pack_a_columns<Kernel>(from, a.count, depth.count, memory.a);

@@ -20,6 +20,7 @@
 #include <tessera/kernels/quantized/cpu/batch_parts.hpp>
 #include <tessera/kernels/quantized/cpu/code_rows.hpp>
 #include <tessera/kernels/quantized/cpu/decode.hpp>
+#include <tessera/kernels/quantized/cpu/group_scales.hpp>
 #include <tessera/kernels/quantized/cpu/special_elements.hpp>
 #include <tessera/kernels/quantized/cpu/traits.hpp>
 #include <tessera/prim/cpu/code_blocks.hpp>
@@ -97,6 +98,8 @@ class code_product {
     int batch;
   };
   using packed_rows = packed_batch<code_row_scale, std::byte>;
+  template <class Form>
+  using scales_of_bytes = byte_scales<Isa, Form::byte_groups>;
   /// A thread's.
   struct memory_of_thread {
     float* lanes;    ///< sums of a row of weights and a few of the batch
@@ -204,6 +207,10 @@ class code_product {
     const std::int64_t columns = weights_.columns();
     const float* const sums = x.sums + of_batch * sums_stride_;
     const int held = columns > 0 ? at.rows : 0;
+    const int log_group = std::countr_zero(static_cast<unsigned>(weights_.group_size));
+    const auto groups = blocks::groups_of_lanes(static_cast<int>(block) / blocks::lanes, log_group);
+    // Of one row of the batch alone: more rows share floats that were made once.
+    bool by_bytes[rows_of_tile] = {};
     std::fill(memory.lanes + held * Rows * vec::width,
               memory.lanes + rows_of_tile * Rows * vec::width, 0.0f);
     for (std::int64_t first = 0; first < columns; first += piece) {
@@ -211,15 +218,25 @@ class code_product {
       prim::for_each_row_tile<Operand::weight_rows(Rows)>(at.rows, [&]<int Count>(int r) {
         if (first == 0) {
           for (int i = r; i < r + Count; ++i) {
-            if (m == 0) read_numbers(form, weights, at.row + i, i, memory);
+            if constexpr (Form::byte_groups > 0 && Rows == 1) {
+              if (at.batch == 1) ask_for(weights.scales, at.row + i + rows_ahead_);
+              by_bytes[i] = at.batch == 1 && scales_of_bytes<Form>::serve(weights, at.row + i);
+            }
+            if (m == 0 && !by_bytes[i]) read_numbers(form, weights, at.row + i, i, memory);
             start<Rows, Form>(memory.offsets + i * numbers_stride_, sums,
                               memory.lanes + i * Rows * vec::width);
           }
         }
-        add_columns<Count, Rows>(form, codes_of(weights, at.row + r), weights.codes.row * 4,
-                                 memory.scales + r * numbers_stride_, first, end,
-                                 x.elements + of_batch * x_stride_,
-                                 memory.lanes + r * Rows * vec::width);
+        const auto add = [&](const auto& scales) {
+          add_columns<Count, Rows>(form, codes_of(weights, at.row + r), weights.codes.row * 4,
+                                   scales, first, end, x.elements + of_batch * x_stride_,
+                                   memory.lanes + r * Rows * vec::width);
+        };
+        if constexpr (Form::byte_groups > 0 && Rows == 1) {
+          if (by_bytes[r]) return add(scales_of_bytes<Form>(weights, at.row + r, groups));
+        }
+        add(float_scales<Isa, Form::most_groups>(memory.scales + r * numbers_stride_,
+                                                 numbers_stride_, log_group, groups));
       });
     }
   }
@@ -249,14 +266,12 @@ class code_product {
 
   /// Adds columns [first, end) of `Count` rows of weights to their sums with `Rows` rows of the
   /// batch, lane by lane: a lane adds the same terms in the same order, whatever goes on beside it.
-  template <int Count, int Rows, class Form>
+  template <int Count, int Rows, class Form, class Scales>
   TESSERA_INLINE void add_columns(const Form& form, const std::byte* codes, std::int64_t row_bytes,
-                                  const float* scales, std::int64_t first, std::int64_t end,
+                                  const Scales& scales, std::int64_t first, std::int64_t end,
                                   const std::byte* x, float* lanes) const {
     constexpr int together = Form::together, bytes_of_block = together * blocks::width;
     constexpr int block = bytes_of_block * 8 / Form::code_bits;
-    const int log_group = std::countr_zero(static_cast<unsigned>(weights_.group_size));
-    const auto groups = blocks::groups_of_lanes(block / blocks::lanes, log_group);
     reg sums[Count][Rows];
     TESSERA_UNROLL
     for (int i = 0; i < Count * Rows; ++i) {
@@ -277,7 +292,7 @@ class code_product {
       codes += bytes_of_block;
     };
     const std::int64_t ahead = Operand::bytes_ahead(Count * row_bytes) - bytes_of_block;
-    const auto add = [&](std::int64_t column, const code_registers& own) {
+    const auto add = [&]<bool IsLast>(std::int64_t column, const code_registers& own) {
       if constexpr (Operand::asks_ahead(Rows)) {
         TESSERA_UNROLL
         for (int i = 0; i < Count * together; ++i) {
@@ -288,9 +303,7 @@ class code_product {
       form.multiply(own, x, x_stride_, products);
       TESSERA_UNROLL
       for (int r = 0; r < Count; ++r) {
-        const float* const of_row = scales + r * numbers_stride_ + (column >> log_group);
-        const reg scale =
-            blocks::spread(blocks::template load_scales<Form::most_groups>(of_row), groups);
+        const reg scale = IsLast ? scales.of_last_block(r, column) : scales.of_block(r, column);
         TESSERA_UNROLL
         for (int i = 0; i < Rows; ++i) sums[r][i] = vec::fma(products[r][i], scale, sums[r][i]);
       }
@@ -302,12 +315,12 @@ class code_product {
       for (; first + block <= end; first += block) {
         code_registers own;
         load(own);
-        add(first, own);
+        add.template operator()<false>(first, own);
       }
       if (first < end) {
         code_registers own;
         load_end(end - first, own);
-        add(first, own);
+        add.template operator()<true>(first, own);
       }
     } else {
       // The next block is put in order beside the products of one: a core looks no further ahead.
@@ -329,7 +342,7 @@ class code_product {
           own[i / together][i % together] = next[i / together][i % together];
         }
         load_next(end - first - block);
-        add(first, own);
+        add.template operator()<true>(first, own);
       }
     }
     TESSERA_UNROLL

@@ -39,6 +39,7 @@ class fixed_form {
   static constexpr int together = Together;
   static constexpr int code_bits = Codes == byte_codes::bytes ? 8 : 4;
   static constexpr int most_groups = 16;  ///< of a block
+  static constexpr int byte_groups = 0;   ///< offsets are made of scales, as floats
 
   explicit fixed_form(bool biased) : table_(bytes::table_of(e2m1_bytes.data())), biased_(biased) {}
 

@@ -29,6 +29,8 @@ class pair_form {
   static constexpr int together = 1;
   static constexpr int code_bits = 4;
   static constexpr int most_groups = Groups;  ///< of a block
+  /// Of weights whose scales are bytes: blocks then have as many.
+  static constexpr int byte_groups = IsAffine ? 0 : Groups == 4 ? 4 : 8;
 
   pair_form(const std::array<bf16, 16>& entries, bool biased)
       : table_(pairs::table_of(entries.data())), biased_(biased) {}

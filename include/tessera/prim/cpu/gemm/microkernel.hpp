@@ -92,18 +92,42 @@ struct microkernel {
     add_rest<AStride, BStride>(a, b, first, words, chain, c, c_stride, beside);
   }
 
-  /// Sums over words, which begin with the word at start[row]; each is given to
-  /// finish(row, vector, sum).
-  template <int AStride, int BStride, class Finish>
-  static TESSERA_INLINE void sum_from(const float* TESSERA_RESTRICT start,
-                                      const float* TESSERA_RESTRICT a,
+  /// To = C + A B, of at least one word: C stays as it is where `to` is another place.
+  template <int AStride, int BStride, class Beside = nothing_beside>
+  static TESSERA_INLINE void add(const float* TESSERA_RESTRICT a, const float* TESSERA_RESTRICT b,
+                                 int words, const float* c, std::int64_t c_stride, float* to,
+                                 std::int64_t to_stride, const Beside& beside = {}) {
+    reg acc[Rows][Vectors];
+    sum<AStride, BStride>(acc, a, b, words, beside);
+    TESSERA_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      TESSERA_UNROLL
+      for (int v = 0; v < Vectors; ++v) {
+        const int column = v * vec::width;
+        vec::store(to + r * to_stride + column,
+                   vec::add(vec::load(c + r * c_stride + column), acc[r][v]));
+      }
+    }
+  }
+
+  /// Sums over words, which begin with start(row, vector); each is given to
+  /// finish(row, vector, sum). `beside` goes on before every `words_beside` words.
+  template <int AStride, int BStride, class Start, class Finish, class Beside = nothing_beside>
+  static TESSERA_INLINE void sum_from(const Start& start, const float* TESSERA_RESTRICT a,
                                       const float* TESSERA_RESTRICT b, int words,
-                                      const Finish& finish) {
+                                      const Finish& finish, const Beside& beside = {}) {
     reg acc[Rows][Vectors];
     TESSERA_UNROLL
     for (int r = 0; r < Rows; ++r) {
       TESSERA_UNROLL
-      for (int v = 0; v < Vectors; ++v) acc[r][v] = vec::broadcast(start[r]);
+      for (int v = 0; v < Vectors; ++v) acc[r][v] = start(r, v);
+    }
+    if constexpr (!std::is_same_v<Beside, nothing_beside>) {
+      for (; words > words_beside; words -= words_beside) {
+        beside();
+        add_words<AStride, BStride>(acc, a, b, words_beside);
+      }
+      beside();
     }
     add_words<AStride, BStride>(acc, a, b, words);
     TESSERA_UNROLL

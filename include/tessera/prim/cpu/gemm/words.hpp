@@ -59,6 +59,10 @@ struct byte_words {
   static TESSERA_INLINE std::int32_t total(reg acc) {
     return _mm512_reduce_add_epi32(_mm512_castps_si512(acc));
   }
+  /// Sums of the same words, added.
+  static TESSERA_INLINE reg add(reg a, reg b) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+  }
   /// A sum as a float.
   static TESSERA_INLINE reg float_of_sum(reg acc) {
     return _mm512_cvtepi32_ps(_mm512_castps_si512(acc));
