@@ -83,14 +83,53 @@ TEST(check, every_row_that_fits_is_within_bound) {
   EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
   const json::value document = json_of(ended);
   const json::array& rows = document.at("files").as_array().at(0).at("rows").as_array();
-  EXPECT_GE(rows.size(), 2u);
-  bool gradient_named = false;
-  for (const json::value& tensor : rows.at(0).at("tensors").as_array()) {
-    if (!tensor.at("name").as_string().starts_with("d_q")) continue;
-    gradient_named = true;
-    EXPECT_FALSE(tensor.at("computed").as_bool());
+  std::size_t forward = 0, gradients = 0;
+  for (const json::value& row : rows) {
+    const bool is_gradient = row.at("op").as_string() == "flash_attention_backward";
+    ++(is_gradient ? gradients : forward);
+    std::size_t judged = 0;
+    for (const json::value& tensor : row.at("tensors").as_array()) {
+      EXPECT_EQ(tensor.at("name").as_string().starts_with("d_"), is_gradient) << tensor;
+      EXPECT_TRUE(tensor.at("passed").as_bool()) << tensor;
+      ++judged;
+    }
+    EXPECT_GE(judged, is_gradient ? 3u : 2u) << row;
   }
-  EXPECT_TRUE(gradient_named);
+  EXPECT_GE(forward, 2u);
+  EXPECT_GE(gradients, 2u);
+}
+
+// The gradient may be of another family than its operation.
+TEST(check, gradients_are_judged_where_the_file_has_them) {
+  for (const char* name : {"flash_attention.unnormalized", "attention.weights_gradient",
+                           "scaled_dot_product_attention.mask", "deepseek_attn.index_scale",
+                           "native_sparse_attention.given_indices", "mean_pooling.mask"}) {
+    const outcome ended = invoke("check --json " + golden(name));
+    EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+    const json::value document = json_of(ended);
+    for (const json::value& row : document.at("files").as_array().at(0).at("rows").as_array()) {
+      for (const json::value& tensor : row.at("tensors").as_array()) {
+        EXPECT_TRUE(tensor.at("computed").as_bool()) << name << ": " << tensor;
+      }
+    }
+  }
+}
+
+TEST(check, a_row_of_the_gradient_runs_the_gradient_only) {
+  const std::string file = golden("flash_attention.full");
+  const json::value all = json_of(invoke("check --json " + file));
+  const json::array& rows = all.at("files").as_array().at(0).at("rows").as_array();
+  ASSERT_EQ(rows.size(), 2u);
+  for (const json::value& wanted : rows) {
+    const std::string name(wanted.at("row").as_string());
+    const outcome ended = invoke("check --json --row " + name + " " + file);
+    EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+    const json::value document = json_of(ended);
+    const json::array& ran = document.at("files").as_array().at(0).at("rows").as_array();
+    ASSERT_EQ(ran.size(), 1u);
+    EXPECT_EQ(ran[0].at("row").as_string(), name);
+  }
+  EXPECT_EQ(invoke("check --row no.such.row " + file).status, 1);
 }
 
 TEST(check, an_answer_out_of_bound_is_status_1) {
@@ -202,6 +241,31 @@ TEST(run, writes_what_the_reference_says) {
 TEST(run, writes_pools_that_are_read_too) {
   expect_run_agrees("ragged_page_attention_v3", golden("ragged_page_attention_v3.mixed"));
   expect_run_agrees("chunked_prefill_paged_decode", golden("chunked_prefill_paged_decode.mixed"));
+}
+
+// Files that have the operation's inputs, the incoming gradient and the truth of gradients only.
+TEST(run, a_gradient_computes_what_the_forward_call_did_not_leave) {
+  for (const char* name :
+       {"flash_attention.causal_70", "flash_attention.unnormalized", "flash_attention.packed",
+        "attention.weights_gradient", "scaled_dot_product_attention.causal", "flash_mla.rope",
+        "deepseek_attn.index_scale", "native_sparse_attention.internal_selection",
+        "blocksparse_attention.block_mask_causal"}) {
+    const auto file = safetensors_file::open(golden(name));
+    ASSERT_TRUE(file) << file.message();
+    std::vector<safetensors_entry> entries(file->entries().begin(), file->entries().end());
+    std::erase_if(entries, [](const auto& entry) {
+      return !entry.name.starts_with("in.") && !entry.name.starts_with("ref.d_");
+    });
+    const scratch_folder folder;
+    const std::string bare = folder / "bare.safetensors";
+    ASSERT_TRUE(tessera::write_safetensors(bare, entries, file->metadata()));
+    const outcome judged = invoke("check --json " + bare);
+    EXPECT_EQ(judged.status, 0) << name << ": " << judged.out << judged.err;
+    const std::string gradient = file->metadata().find("op")->second + "_backward";
+    EXPECT_NE(judged.out.find('"' + gradient + '"'), std::string::npos) << judged.out;
+    const outcome ran = invoke("run " + gradient + " --input " + bare);
+    EXPECT_EQ(ran.status, 0) << name << ": " << ran.err;
+  }
 }
 
 TEST(run, every_output_is_written_under_its_name) {

@@ -16,6 +16,7 @@
 #include "../execution.hpp"
 #include "../json.hpp"
 #include "declared_plan.hpp"
+#include "forward_call.hpp"
 #include "option_json.hpp"
 #include "output_memory.hpp"
 #include "tests/reference/elements.hpp"
@@ -44,12 +45,14 @@ class declared_call final : public file_call {
   void set_option(std::string_view name, const boost::json::value& value,
                   const std::string& subject) override {
     set_option_in(form(), call_.options.data(), name, value, subject);
+    forget_residuals();
   }
 
   /// Every output that the file has an answer to, of its shape, and those whose shape follows and
   /// that the options allow; a copy of what is also read, where the file has it.
   void allocate_outputs() override {
     memory_.clear(path());
+    complete_residuals();
     bound_call call;
     if (!fits(call, true) && !fits(call, false)) return;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
@@ -227,7 +230,8 @@ class declared_call final : public file_call {
   void read_residuals() {
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       const tensor_form& tensor = form().tensors[i];
-      const bool needed = is_input(i) && (call_.op->required >> i & 1u) != 0;
+      const bool needed =
+          is_input(i) && ((call_.op->required >> i & 1u) != 0 || is_residual(*call_.op, i));
       if (!needed || call_.tensors[i].present()) continue;
       const std::string name(tensor.name_in_files());
       const tensor_view* const answer = file().tensor("ref." + name);
@@ -235,13 +239,35 @@ class declared_call final : public file_call {
       tensor_view view = *answer;
       view.type = type_of_answer(i);
       if (view.type == dtype::none) continue;
-      residuals_.lay_out(view);
+      answers_.lay_out(view);
       const std::vector<double> values = reference::to_doubles(*answer);
       for (std::size_t at = 0; at < values.size(); ++at) {
         reference::store(view, static_cast<std::int64_t>(at), values[at]);
       }
       call_.tensors[i] = view;
     }
+  }
+
+  /// Computes what a gradient takes from the forward call and the file does not have.
+  void complete_residuals() {
+    if (!computed_.empty()) return;
+    bound_call call{
+        .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
+    status unfit;
+    static_cast<void>(checks::are_present(call, ~0u, unfit));
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (call.has(i) || !is_residual(*call_.op, i)) continue;
+      if (checks::forbidding_rule(call, 1u << i) == nullptr) computed_.push_back(i);
+    }
+    if (computed_.empty()) return;
+    residuals_.clear(path());
+    compute_residuals(call_, computed_, file(), residuals_, path());
+  }
+
+  /// Another option may make others of them.
+  void forget_residuals() {
+    for (const std::size_t tensor : computed_) call_.tensors[tensor] = {};
+    computed_.clear();
   }
 
   bool is_in_every_layout(std::size_t tensor) const {
@@ -252,13 +278,13 @@ class declared_call final : public file_call {
   }
 
   /// A gradient that is written has the shape of the tensor it belongs to. What only some layouts
-  /// need is for the checks to miss.
+  /// need is for the checks to miss, what the forward call gives is computed.
   std::uint32_t required_inputs() const {
     std::uint32_t needed = 0;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if ((call_.op->required >> i & 1u) == 0) continue;
       const std::int8_t shape_of = form().tensors[i].gradient_of;
-      if (is_input(i) && is_in_every_layout(i)) needed |= 1u << i;
+      if (is_input(i) && is_in_every_layout(i) && !is_residual(*call_.op, i)) needed |= 1u << i;
       if (form().tensors[i].is_output() && shape_of >= 0 && is_in_every_layout(i)) {
         needed |= 1u << shape_of;
       }
@@ -275,9 +301,10 @@ class declared_call final : public file_call {
   }
 
   const tessera::family& kind_;
-  owned_problem call_;              ///< with the memory of its tensors
-  std::vector<tensor_view> given_;  ///< outputs that are read too, as the file has them
-  output_memory memory_, residuals_;
+  owned_problem call_;                 ///< with the memory of its tensors
+  std::vector<tensor_view> given_;     ///< outputs that are read too, as the file has them
+  std::vector<std::size_t> computed_;  ///< tensors that the forward call was asked for
+  output_memory memory_, residuals_, answers_;
 };
 
 }  // namespace
