@@ -77,8 +77,8 @@ class file_call {
   /// The options as a JSON object of those that differ from their defaults.
   virtual boost::json::value options() const = 0;
 
-  /// Gives every output of the call memory whose bytes are all 0xff (NaN). Leaves out outputs whose
-  /// shapes cannot be told; the call itself will be refused with the reason.
+  /// Gives every output of the call memory whose bytes are all 0xff (NaN). Fails with the library's
+  /// refusal of a call whose tensors or options do not fit together.
   virtual void allocate_outputs() = 0;
   /// The outputs there are, as `out.<name>`.
   virtual std::vector<safetensors_entry> outputs() const = 0;

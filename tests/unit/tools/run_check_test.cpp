@@ -99,39 +99,6 @@ TEST(check, every_row_that_fits_is_within_bound) {
   EXPECT_GE(gradients, 2u);
 }
 
-// The gradient may be of another family than its operation.
-TEST(check, gradients_are_judged_where_the_file_has_them) {
-  for (const char* name : {"flash_attention.unnormalized", "attention.weights_gradient",
-                           "scaled_dot_product_attention.mask", "deepseek_attn.index_scale",
-                           "native_sparse_attention.given_indices", "mean_pooling.mask"}) {
-    const outcome ended = invoke("check --json " + golden(name));
-    EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
-    const json::value document = json_of(ended);
-    for (const json::value& row : document.at("files").as_array().at(0).at("rows").as_array()) {
-      for (const json::value& tensor : row.at("tensors").as_array()) {
-        EXPECT_TRUE(tensor.at("computed").as_bool()) << name << ": " << tensor;
-      }
-    }
-  }
-}
-
-TEST(check, a_row_of_the_gradient_runs_the_gradient_only) {
-  const std::string file = golden("flash_attention.full");
-  const json::value all = json_of(invoke("check --json " + file));
-  const json::array& rows = all.at("files").as_array().at(0).at("rows").as_array();
-  ASSERT_EQ(rows.size(), 2u);
-  for (const json::value& wanted : rows) {
-    const std::string name(wanted.at("row").as_string());
-    const outcome ended = invoke("check --json --row " + name + " " + file);
-    EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
-    const json::value document = json_of(ended);
-    const json::array& ran = document.at("files").as_array().at(0).at("rows").as_array();
-    ASSERT_EQ(ran.size(), 1u);
-    EXPECT_EQ(ran[0].at("row").as_string(), name);
-  }
-  EXPECT_EQ(invoke("check --row no.such.row " + file).status, 1);
-}
-
 TEST(check, an_answer_out_of_bound_is_status_1) {
   const auto opened = safetensors_file::open(golden("flash_attention.full"));
   ASSERT_TRUE(opened) << opened.message();
@@ -243,31 +210,6 @@ TEST(run, writes_pools_that_are_read_too) {
   expect_run_agrees("chunked_prefill_paged_decode", golden("chunked_prefill_paged_decode.mixed"));
 }
 
-// Files that have the operation's inputs, the incoming gradient and the truth of gradients only.
-TEST(run, a_gradient_computes_what_the_forward_call_did_not_leave) {
-  for (const char* name :
-       {"flash_attention.causal_70", "flash_attention.unnormalized", "flash_attention.packed",
-        "attention.weights_gradient", "scaled_dot_product_attention.causal", "flash_mla.rope",
-        "deepseek_attn.index_scale", "native_sparse_attention.internal_selection",
-        "blocksparse_attention.block_mask_causal"}) {
-    const auto file = safetensors_file::open(golden(name));
-    ASSERT_TRUE(file) << file.message();
-    std::vector<safetensors_entry> entries(file->entries().begin(), file->entries().end());
-    std::erase_if(entries, [](const auto& entry) {
-      return !entry.name.starts_with("in.") && !entry.name.starts_with("ref.d_");
-    });
-    const scratch_folder folder;
-    const std::string bare = folder / "bare.safetensors";
-    ASSERT_TRUE(tessera::write_safetensors(bare, entries, file->metadata()));
-    const outcome judged = invoke("check --json " + bare);
-    EXPECT_EQ(judged.status, 0) << name << ": " << judged.out << judged.err;
-    const std::string gradient = file->metadata().find("op")->second + "_backward";
-    EXPECT_NE(judged.out.find('"' + gradient + '"'), std::string::npos) << judged.out;
-    const outcome ran = invoke("run " + gradient + " --input " + bare);
-    EXPECT_EQ(ran.status, 0) << name << ": " << ran.err;
-  }
-}
-
 TEST(run, every_output_is_written_under_its_name) {
   const scratch_folder folder;
   const std::string output = folder / "output.safetensors";
@@ -348,6 +290,23 @@ TEST(run, unknown_names_and_wrong_values_are_refused_by_name) {
   expect_refusal(invoke("run flash_attention --input " +
                         small_file(folder, {}, {{"options", "{\"causal\": "}})),
                  "options");
+}
+
+// What is wrong is said, not that outputs could not be made for it.
+TEST(run, contents_that_do_not_fit_are_refused_by_tensor_and_number) {
+  std::vector<float> ones(64, 1.0f);
+  const tessera::tensor_view rows = tessera::view(ones.data(), {4, 2, 8});
+  std::vector<std::int32_t> starts{0, 3, 1048576};
+  const tessera::tensor_view offsets = tessera::view(starts.data(), {3});
+  const scratch_folder folder;
+  const std::string path = small_file(folder, {{"q", rows},
+                                               {"k", rows},
+                                               {"v", rows},
+                                               {"cu_seqlens_q", offsets},
+                                               {"cu_seqlens_k", offsets}});
+  const outcome ended = invoke("run flash_attention --input " + path);
+  expect_refusal(ended, "cu_seqlens_q");
+  expect_refusal(ended, "1048576");
 }
 
 TEST(run, hostile_files_are_refused) {

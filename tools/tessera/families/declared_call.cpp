@@ -45,6 +45,9 @@ class declared_call final : public file_call {
   void set_option(std::string_view name, const boost::json::value& value,
                   const std::string& subject) override {
     set_option_in(form(), call_.options.data(), name, value, subject);
+    if (name == type_option && std::ranges::count(form().remarks, type_option) > 0) {
+      wished_ = type_in(value, subject);
+    }
     forget_residuals();
   }
 
@@ -54,11 +57,12 @@ class declared_call final : public file_call {
     memory_.clear(path());
     complete_residuals();
     bound_call call;
-    if (!fits(call, true) && !fits(call, false)) return;
+    status unfit;
+    if (!fits(call, true, unfit) && !fits(call, false, unfit)) refuse_plan(unfit, path());
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if (!is_output(i)) continue;
       tensor_view view = call_.tensors[i];
-      if (!view.present() && (is_input(i) || !checks::derive_output(call, i, view))) continue;
+      if (!view.present() && (is_input(i) || !derive(call, i, view))) continue;
       if (!support::may_have(form().tensors[i], call_.tensors, view.type)) continue;
       memory_.lay_out(view);
       if (given_[i].present()) {
@@ -186,21 +190,78 @@ class declared_call final : public file_call {
   }
 
   /// Whether the tensors fit together, with the outputs that the file gives or, if `answered`, has
-  /// answers to; `call` is what the checks find out.
-  bool fits(bound_call& call, bool answered) {
+  /// answers to; `call` is what the checks find out, `unfit` what is wrong.
+  bool fits(bound_call& call, bool answered, status& unfit) {
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if (!is_output(i)) continue;
       call_.tensors[i] = given_[i];
       if (answered && !given_[i].present()) call_.tensors[i] = answer_of(i);
     }
     call = {.op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
-    status unfit;
     const std::uint32_t outputs = ~0u;
-    return checks::are_options(call, unfit) && checks::are_shapes(call, outputs, unfit) &&
-           checks::are_contents(call, unfit);
+    if (!checks::are_options(call, unfit) || !checks::are_shapes(call, outputs, unfit) ||
+        !checks::are_contents(call, unfit)) {
+      return false;
+    }
+    // Dims of outputs that no input has, where they follow from options.
+    for (std::size_t dim = 0; dim < form().dims.size(); ++dim) {
+      if (call.owners[dim] < 0) static_cast<void>(checks::follows(call, dim));
+    }
+    return true;
+  }
+
+  /// An output that the file says nothing of: of the only type that it may have, else of the type
+  /// of the operands, else of the first with which the call is a legal one.
+  bool derive(bound_call& call, std::size_t tensor, tensor_view& view) {
+    for (const dtype wish :
+         {type_wish(tensor), dtype::none, operand_type(), dtype::f32, dtype::u8}) {
+      if (checks::derive_output(call, tensor, view, wish) && is_legal_with(call, tensor, view)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Whether the call may have that output, beside those that are like it.
+  bool is_legal_with(bound_call& call, std::size_t tensor, const tensor_view& view) {
+    const std::vector<tensor_view> before = call_.tensors;
+    const auto give = [&](std::size_t output, tensor_view shape) {
+      checks::lay_out(shape);
+      call_.tensors[output] = shape;
+    };
+    give(tensor, view);
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      tensor_view alike;
+      if (is_output(i) && !is_input(i) && form().tensors[i].like == static_cast<int>(tensor) &&
+          !call_.tensors[i].present() && checks::derive_output(call, i, alike)) {
+        give(i, alike);
+      }
+    }
+    bound_call with = call;
+    status unfit;
+    const bool legal = checks::are_shapes(with, ~0u, unfit);
+    std::ranges::copy(before, call_.tensors.begin());
+    return legal;
+  }
+
+  /// The type that an option names for what is computed, which the library reads off the tensor.
+  dtype type_wish(std::size_t tensor) const {
+    const bool has_option = std::ranges::count(form().remarks, type_option) > 0;
+    return has_option && form().tensors[tensor].name == "out" ? wished_ : dtype::none;
+  }
+
+  static dtype type_in(const boost::json::value& value, const std::string& subject) {
+    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+      if (value.is_string() && value.get_string() == name_of(type)) return type;
+    }
+    throw failure(fmt::format("{}: option {} is {}, must be f32, f16 or bf16", subject, type_option,
+                              json_line(value)));
   }
 
   dtype type_of_answer(std::size_t tensor) const {
+    const bool has_source =
+        file().tensor("out." + std::string(form().tensors[tensor].name)) != nullptr;
+    if (const dtype wish = type_wish(tensor); wish != dtype::none && !has_source) return wish;
     return support::type_of_answer(file(), form(), call_.tensors, tensor, operand_type());
   }
 
@@ -300,7 +361,10 @@ class declared_call final : public file_call {
     return names;
   }
 
+  static constexpr std::string_view type_option = "out_dtype";
+
   const tessera::family& kind_;
+  dtype wished_ = dtype::f32;          ///< of what `type_option` speaks of
   owned_problem call_;                 ///< with the memory of its tensors
   std::vector<tensor_view> given_;     ///< outputs that are read too, as the file has them
   std::vector<std::size_t> computed_;  ///< tensors that the forward call was asked for
