@@ -76,6 +76,9 @@ std::string tensor_line(const operation_group& group, std::size_t index) {
 
 std::string option_line(const operation_group& group, std::size_t index) {
   const signature& form = *group.form;
+  const bool taken = std::ranges::any_of(
+      group.operations, [&](const operation* op) { return (op->excluded >> index & 1u) == 0; });
+  if (!taken) return {};
   const option_form& option = form.options[index];
   std::string values = option.type == option_type::flag ? "true, false" : limit_text(option);
   if (option.type == option_type::choice) {
@@ -109,16 +112,18 @@ std::string table_of(std::string_view head, const std::vector<std::string>& line
 std::string section(const operation_group& group) {
   std::vector<std::string> names, tensors, options;
   for (const operation* op : group.operations) {
-    names.push_back(fmt::format("`{}`", op->name));
+    std::vector<std::string> aliases;
     for (const std::string_view alias : op->aliases) {
-      if (!alias.empty()) names.back() += fmt::format(" (also `{}`)", alias);
+      if (!alias.empty()) aliases.push_back(fmt::format("`{}`", alias));
     }
+    names.push_back(fmt::format("`{}`", op->name));
+    if (!aliases.empty()) names.back() += fmt::format(" (also {})", fmt::join(aliases, ", "));
   }
   for (std::size_t i = 0; i < group.form->tensors.size(); ++i) {
     if (std::string line = tensor_line(group, i); !line.empty()) tensors.push_back(line);
   }
   for (std::size_t i = 0; i < group.form->options.size(); ++i) {
-    options.push_back(option_line(group, i));
+    if (std::string line = option_line(group, i); !line.empty()) options.push_back(line);
   }
   return fmt::format("### {}\n\nAxes: {}.\n\n", fmt::join(names, ", "), axes_text(*group.form)) +
          table_of("tensor\tuse\tshape\telements", tensors) +

@@ -34,7 +34,7 @@ struct check_flags : common_flags {
 /// What is said of one `ref.*` tensor.
 struct verdict {
   std::string tensor;
-  bool computed = false;  ///< gradients without an operation that computes them are not
+  bool computed = false;  ///< not by the other direction, nor where no operation computes it
   support::comparison ours;
   std::optional<double> source_error;
 
@@ -154,6 +154,37 @@ bool serves_gradient(const file_call& call) {
   });
 }
 
+/// The forward call and, if the file serves it, the gradient. A row that is named runs in the
+/// direction that it can; it is an error if it runs in none.
+void check_directions(const std::string& path, const std::vector<std::string>& ops,
+                      const check_flags& flags, checked_file& checked) {
+  std::optional<failure> refused;
+  for (const std::string& op : ops) {
+    try {
+      check_call(*open_call(path, op), flags, checked);
+    } catch (const failure& failed) {
+      if (flags.execution.row.empty()) throw;
+      if (!refused) refused = failed;
+    }
+  }
+  if (checked.rows.empty() && refused) throw *refused;
+}
+
+/// Leaves out of a row what a row of the other direction answers.
+void keep_own_verdicts(checked_file& checked) {
+  std::set<std::string> answered;
+  for (const checked_row& row : checked.rows) {
+    for (const verdict& verdict : row.verdicts) {
+      if (verdict.computed) answered.insert(verdict.tensor);
+    }
+  }
+  for (checked_row& row : checked.rows) {
+    std::erase_if(row.verdicts, [&](const verdict& verdict) {
+      return !verdict.computed && answered.contains(verdict.tensor);
+    });
+  }
+}
+
 checked_file check_one(const std::string& path, const check_flags& flags) {
   checked_file checked;
   checked.file = path;
@@ -166,11 +197,11 @@ checked_file check_one(const std::string& path, const check_flags& flags) {
     checked.op = call->op();
     checked.about = text("about");
     checked.source = text("source");
-    check_call(*call, flags, checked);
+    std::vector<std::string> ops{checked.op};
     const std::string_view backward = family_of(call->op(), path).backward_of(call->op());
-    if (!backward.empty() && serves_gradient(*call) && flags.execution.row.empty()) {
-      check_call(*open_call(path, backward), flags, checked);
-    }
+    if (!backward.empty() && serves_gradient(*call)) ops.emplace_back(backward);
+    check_directions(path, ops, flags, checked);
+    keep_own_verdicts(checked);
   } catch (const failure& failed) {
     checked.refusal = failed.what();
     checked.refusal_status = failed.status();

@@ -249,7 +249,7 @@ exit_status explain_problem(const explain_flags& flags) {
 void add_explain(CLI::App& program, exit_status& status) {
   CLI::App* command = program.add_subcommand("explain", "Why a problem runs on the row it runs on");
   const auto flags = std::make_shared<explain_flags>();
-  command->add_option("OP", flags->op, op_list())->required();
+  command->add_option("OP", flags->op, "One of the operations below")->required();
   command->add_option("--problem", flags->problem, "Shapes, dtypes and options as problem text")
       ->required()
       ->type_name("SPEC");
@@ -271,7 +271,8 @@ void add_explain(CLI::App& program, exit_status& status) {
   add_common_flags(*command, *flags);
   command->footer(
       "Example:\n  tessera explain flash_attention \\\n"
-      "      --problem 'q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023'");
+      "      --problem 'q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true window_left=1023'\n\n" +
+      op_paragraphs());
   command->callback([flags, &status] { status = explain_problem(*flags); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "command.hpp"
 #include "families/declared_call.hpp"
+#include "families/forward_call.hpp"
 #include "json.hpp"
 
 namespace tessera::tool {
@@ -18,6 +19,27 @@ std::string op_list() {
   std::string list;
   for (const family* kind : all_families()) kind->append_ops(list);
   return list;
+}
+
+std::string op_paragraphs() {
+  constexpr std::size_t width = 100;
+  std::string text = "Operations:";
+  for (const family* kind : all_families()) {
+    std::string names;
+    kind->append_ops(names);
+    std::size_t column = width;
+    for (std::size_t from = 0; from < names.size();) {
+      const std::size_t comma = std::min(names.find(", ", from), names.size());
+      const std::string_view name = std::string_view(names).substr(from, comma - from);
+      const bool fits = column + name.size() + 2 <= width;
+      text += fits ? " " : column == width ? "\n  " : "\n    ";
+      column = fits ? column + 1 : from == 0 ? 2 : 4;
+      text.append(name).append(comma < names.size() ? "," : "");
+      column += name.size() + 1;
+      from = comma + 2;
+    }
+  }
+  return text;
 }
 
 std::size_t op_count() {
@@ -65,9 +87,11 @@ const family& family_of(std::string_view op, const std::string& subject) {
     if (kind->serves(op)) return *kind;
   }
   const std::string_view near = nearest_op(op);
-  throw failure(fmt::format(
-      "{}: \"{}\" is not an operation of this version{}; the {} there are: {}", subject, op,
-      near.empty() ? "" : fmt::format(", did you mean {}?", near), op_count(), op_list()));
+  const std::string others = near.empty()
+                                 ? fmt::format("; the {} there are: {}", op_count(), op_list())
+                                 : fmt::format(" ({} are), did you mean {}?", op_count(), near);
+  throw failure(
+      fmt::format("{}: \"{}\" is not an operation of this version{}", subject, op, others));
 }
 
 std::unique_ptr<file_call> open_call(const std::string& path, std::string_view op) {
@@ -149,9 +173,8 @@ class declared_family final : public family {
     return open_declared(kind_, *kind_.operation_named(op), std::move(path), std::move(file));
   }
 
-  /// The gradient of an operation has its name and "_backward".
   std::string_view backward_of(std::string_view op) const override {
-    const operation* const backward = kind_.operation_named(std::string(op) + "_backward");
+    const operation* const backward = gradient_of(*kind_.operation_named(op)).op;
     return backward != nullptr ? backward->name : std::string_view();
   }
 

@@ -77,8 +77,8 @@ class file_call {
   /// The options as a JSON object of those that differ from their defaults.
   virtual boost::json::value options() const = 0;
 
-  /// Gives every output of the call memory whose bytes are all 0xff (NaN). Leaves out outputs whose
-  /// shapes cannot be told; the call itself will be refused with the reason.
+  /// Gives every output of the call memory whose bytes are all 0xff (NaN). Fails with the library's
+  /// refusal of a call whose tensors or options do not fit together.
   virtual void allocate_outputs() = 0;
   /// The outputs there are, as `out.<name>`.
   virtual std::vector<safetensors_entry> outputs() const = 0;
@@ -119,7 +119,7 @@ class family {
   /// passed over.
   virtual std::unique_ptr<file_call> open(std::string path, safetensors_file file,
                                           std::string_view op) const = 0;
-  /// The operation that computes the gradient of `op`; empty if there is none.
+  /// The operation that computes the gradient of `op`, of any family; empty if there is none.
   virtual std::string_view backward_of(std::string_view op) const = 0;
 
   /// The whole choice for a problem text, on `device` or (null) on this machine.
@@ -133,6 +133,9 @@ std::span<const family* const> all_families();
 /// The names of all operations, "flash_attention, attention, ...", and their number.
 std::string op_list();
 std::size_t op_count();
+
+/// The same for the end of a help text: lines of a terminal, a paragraph for each family.
+std::string op_paragraphs();
 
 /// The family of an operation; fails with the list of the names there are.
 const family& family_of(std::string_view op, const std::string& subject);

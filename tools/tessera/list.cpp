@@ -184,14 +184,15 @@ exit_status list(const list_flags& flags) {
 void add_list(CLI::App& program, exit_status& status) {
   CLI::App* command = program.add_subcommand("list", "The rows of this build");
   const auto flags = std::make_shared<list_flags>();
-  command->add_option("--op", flags->op, "Only rows that serve this operation: " + op_list())
+  command->add_option("--op", flags->op, "Only rows that serve one of the operations below")
       ->type_name("OP");
   command
       ->add_option("--backend", flags->backend,
                    "Only rows of this back end (cpu, cuda, cpu_avx512, ...)")
       ->type_name("B");
   add_common_flags(*command, *flags);
-  command->footer("Example:\n  tessera list --op flash_attention --backend cpu_avx2");
+  command->footer("Example:\n  tessera list --op flash_attention --backend cpu_avx2\n\n" +
+                  op_paragraphs());
   command->callback([flags, &status] { status = list(*flags); });
 }
 

@@ -43,7 +43,9 @@ void warn_of_environment() {
 
 int run_program(int argc, char** argv) {
   exit_status status = exit_status::success;
-  CLI::App program("Attention kernels: list, run, check, measure and explain them.", "tessera");
+  CLI::App program(
+      "Kernels of attention, recurrences and matrix products: list, run, check, measure, explain.",
+      "tessera");
   program.set_version_flag("--version", fmt::format("tessera {}", version));
   program.require_subcommand(0, 1);
   program.footer("`tessera COMMAND --help` shows an example of each command.");

@@ -138,7 +138,7 @@ exit_status run(const run_flags& flags) {
 void add_run(CLI::App& program, exit_status& status) {
   CLI::App* command = program.add_subcommand("run", "Real tensors in, real tensors out");
   const auto flags = std::make_shared<run_flags>();
-  command->add_option("OP", flags->op, op_list())->required();
+  command->add_option("OP", flags->op, "One of the operations below")->required();
   command
       ->add_option("--input", flags->input,
                    "safetensors file with the operation's tensors (q or in.q, ...)")
@@ -159,7 +159,8 @@ void add_run(CLI::App& program, exit_status& status) {
   command->footer(
       "Example:\n  tessera run flash_attention --input "
       "tests/golden/flash_attention.full.safetensors \\\n"
-      "      --output result.safetensors --option causal=true --repeat 10");
+      "      --output result.safetensors --option causal=true --repeat 10\n\n" +
+      op_paragraphs());
   command->callback([flags, &status] { status = run(*flags); });
 }
 

@@ -83,14 +83,20 @@ TEST(check, every_row_that_fits_is_within_bound) {
   EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
   const json::value document = json_of(ended);
   const json::array& rows = document.at("files").as_array().at(0).at("rows").as_array();
-  EXPECT_GE(rows.size(), 2u);
-  bool gradient_named = false;
-  for (const json::value& tensor : rows.at(0).at("tensors").as_array()) {
-    if (!tensor.at("name").as_string().starts_with("d_q")) continue;
-    gradient_named = true;
-    EXPECT_FALSE(tensor.at("computed").as_bool());
+  std::size_t forward = 0, gradients = 0;
+  for (const json::value& row : rows) {
+    const bool is_gradient = row.at("op").as_string() == "flash_attention_backward";
+    ++(is_gradient ? gradients : forward);
+    std::size_t judged = 0;
+    for (const json::value& tensor : row.at("tensors").as_array()) {
+      EXPECT_EQ(tensor.at("name").as_string().starts_with("d_"), is_gradient) << tensor;
+      EXPECT_TRUE(tensor.at("passed").as_bool()) << tensor;
+      ++judged;
+    }
+    EXPECT_GE(judged, is_gradient ? 3u : 2u) << row;
   }
-  EXPECT_TRUE(gradient_named);
+  EXPECT_GE(forward, 2u);
+  EXPECT_GE(gradients, 2u);
 }
 
 TEST(check, an_answer_out_of_bound_is_status_1) {
@@ -284,6 +290,23 @@ TEST(run, unknown_names_and_wrong_values_are_refused_by_name) {
   expect_refusal(invoke("run flash_attention --input " +
                         small_file(folder, {}, {{"options", "{\"causal\": "}})),
                  "options");
+}
+
+// What is wrong is said, not that outputs could not be made for it.
+TEST(run, contents_that_do_not_fit_are_refused_by_tensor_and_number) {
+  std::vector<float> ones(64, 1.0f);
+  const tessera::tensor_view rows = tessera::view(ones.data(), {4, 2, 8});
+  std::vector<std::int32_t> starts{0, 3, 1048576};
+  const tessera::tensor_view offsets = tessera::view(starts.data(), {3});
+  const scratch_folder folder;
+  const std::string path = small_file(folder, {{"q", rows},
+                                               {"k", rows},
+                                               {"v", rows},
+                                               {"cu_seqlens_q", offsets},
+                                               {"cu_seqlens_k", offsets}});
+  const outcome ended = invoke("run flash_attention --input " + path);
+  expect_refusal(ended, "cu_seqlens_q");
+  expect_refusal(ended, "1048576");
 }
 
 TEST(run, hostile_files_are_refused) {

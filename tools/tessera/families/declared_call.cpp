@@ -16,6 +16,7 @@
 #include "../execution.hpp"
 #include "../json.hpp"
 #include "declared_plan.hpp"
+#include "forward_call.hpp"
 #include "option_json.hpp"
 #include "output_memory.hpp"
 #include "tests/reference/elements.hpp"
@@ -44,18 +45,24 @@ class declared_call final : public file_call {
   void set_option(std::string_view name, const boost::json::value& value,
                   const std::string& subject) override {
     set_option_in(form(), call_.options.data(), name, value, subject);
+    if (name == type_option && std::ranges::count(form().remarks, type_option) > 0) {
+      wished_ = type_in(value, subject);
+    }
+    forget_residuals();
   }
 
   /// Every output that the file has an answer to, of its shape, and those whose shape follows and
   /// that the options allow; a copy of what is also read, where the file has it.
   void allocate_outputs() override {
     memory_.clear(path());
+    complete_residuals();
     bound_call call;
-    if (!fits(call, true) && !fits(call, false)) return;
+    status unfit;
+    if (!fits(call, true, unfit) && !fits(call, false, unfit)) refuse_plan(unfit, path());
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if (!is_output(i)) continue;
       tensor_view view = call_.tensors[i];
-      if (!view.present() && (is_input(i) || !checks::derive_output(call, i, view))) continue;
+      if (!view.present() && (is_input(i) || !derive(call, i, view))) continue;
       if (!support::may_have(form().tensors[i], call_.tensors, view.type)) continue;
       memory_.lay_out(view);
       if (given_[i].present()) {
@@ -183,21 +190,78 @@ class declared_call final : public file_call {
   }
 
   /// Whether the tensors fit together, with the outputs that the file gives or, if `answered`, has
-  /// answers to; `call` is what the checks find out.
-  bool fits(bound_call& call, bool answered) {
+  /// answers to; `call` is what the checks find out, `unfit` what is wrong.
+  bool fits(bound_call& call, bool answered, status& unfit) {
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if (!is_output(i)) continue;
       call_.tensors[i] = given_[i];
       if (answered && !given_[i].present()) call_.tensors[i] = answer_of(i);
     }
     call = {.op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
-    status unfit;
     const std::uint32_t outputs = ~0u;
-    return checks::are_options(call, unfit) && checks::are_shapes(call, outputs, unfit) &&
-           checks::are_contents(call, unfit);
+    if (!checks::are_options(call, unfit) || !checks::are_shapes(call, outputs, unfit) ||
+        !checks::are_contents(call, unfit)) {
+      return false;
+    }
+    // Dims of outputs that no input has, where they follow from options.
+    for (std::size_t dim = 0; dim < form().dims.size(); ++dim) {
+      if (call.owners[dim] < 0) static_cast<void>(checks::follows(call, dim));
+    }
+    return true;
+  }
+
+  /// An output that the file says nothing of: of the only type that it may have, else of the type
+  /// of the operands, else of the first with which the call is a legal one.
+  bool derive(bound_call& call, std::size_t tensor, tensor_view& view) {
+    for (const dtype wish :
+         {type_wish(tensor), dtype::none, operand_type(), dtype::f32, dtype::u8}) {
+      if (checks::derive_output(call, tensor, view, wish) && is_legal_with(call, tensor, view)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Whether the call may have that output, beside those that are like it.
+  bool is_legal_with(bound_call& call, std::size_t tensor, const tensor_view& view) {
+    const std::vector<tensor_view> before = call_.tensors;
+    const auto give = [&](std::size_t output, tensor_view shape) {
+      checks::lay_out(shape);
+      call_.tensors[output] = shape;
+    };
+    give(tensor, view);
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      tensor_view alike;
+      if (is_output(i) && !is_input(i) && form().tensors[i].like == static_cast<int>(tensor) &&
+          !call_.tensors[i].present() && checks::derive_output(call, i, alike)) {
+        give(i, alike);
+      }
+    }
+    bound_call with = call;
+    status unfit;
+    const bool legal = checks::are_shapes(with, ~0u, unfit);
+    std::ranges::copy(before, call_.tensors.begin());
+    return legal;
+  }
+
+  /// The type that an option names for what is computed, which the library reads off the tensor.
+  dtype type_wish(std::size_t tensor) const {
+    const bool has_option = std::ranges::count(form().remarks, type_option) > 0;
+    return has_option && form().tensors[tensor].name == "out" ? wished_ : dtype::none;
+  }
+
+  static dtype type_in(const boost::json::value& value, const std::string& subject) {
+    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+      if (value.is_string() && value.get_string() == name_of(type)) return type;
+    }
+    throw failure(fmt::format("{}: option {} is {}, must be f32, f16 or bf16", subject, type_option,
+                              json_line(value)));
   }
 
   dtype type_of_answer(std::size_t tensor) const {
+    const bool has_source =
+        file().tensor("out." + std::string(form().tensors[tensor].name)) != nullptr;
+    if (const dtype wish = type_wish(tensor); wish != dtype::none && !has_source) return wish;
     return support::type_of_answer(file(), form(), call_.tensors, tensor, operand_type());
   }
 
@@ -227,7 +291,8 @@ class declared_call final : public file_call {
   void read_residuals() {
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       const tensor_form& tensor = form().tensors[i];
-      const bool needed = is_input(i) && (call_.op->required >> i & 1u) != 0;
+      const bool needed =
+          is_input(i) && ((call_.op->required >> i & 1u) != 0 || is_residual(*call_.op, i));
       if (!needed || call_.tensors[i].present()) continue;
       const std::string name(tensor.name_in_files());
       const tensor_view* const answer = file().tensor("ref." + name);
@@ -235,13 +300,35 @@ class declared_call final : public file_call {
       tensor_view view = *answer;
       view.type = type_of_answer(i);
       if (view.type == dtype::none) continue;
-      residuals_.lay_out(view);
+      answers_.lay_out(view);
       const std::vector<double> values = reference::to_doubles(*answer);
       for (std::size_t at = 0; at < values.size(); ++at) {
         reference::store(view, static_cast<std::int64_t>(at), values[at]);
       }
       call_.tensors[i] = view;
     }
+  }
+
+  /// Computes what a gradient takes from the forward call and the file does not have.
+  void complete_residuals() {
+    if (!computed_.empty()) return;
+    bound_call call{
+        .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
+    status unfit;
+    static_cast<void>(checks::are_present(call, ~0u, unfit));
+    for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
+      if (call.has(i) || !is_residual(*call_.op, i)) continue;
+      if (checks::forbidding_rule(call, 1u << i) == nullptr) computed_.push_back(i);
+    }
+    if (computed_.empty()) return;
+    residuals_.clear(path());
+    compute_residuals(call_, computed_, file(), residuals_, path());
+  }
+
+  /// Another option may make others of them.
+  void forget_residuals() {
+    for (const std::size_t tensor : computed_) call_.tensors[tensor] = {};
+    computed_.clear();
   }
 
   bool is_in_every_layout(std::size_t tensor) const {
@@ -252,13 +339,13 @@ class declared_call final : public file_call {
   }
 
   /// A gradient that is written has the shape of the tensor it belongs to. What only some layouts
-  /// need is for the checks to miss.
+  /// need is for the checks to miss, what the forward call gives is computed.
   std::uint32_t required_inputs() const {
     std::uint32_t needed = 0;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       if ((call_.op->required >> i & 1u) == 0) continue;
       const std::int8_t shape_of = form().tensors[i].gradient_of;
-      if (is_input(i) && is_in_every_layout(i)) needed |= 1u << i;
+      if (is_input(i) && is_in_every_layout(i) && !is_residual(*call_.op, i)) needed |= 1u << i;
       if (form().tensors[i].is_output() && shape_of >= 0 && is_in_every_layout(i)) {
         needed |= 1u << shape_of;
       }
@@ -274,10 +361,14 @@ class declared_call final : public file_call {
     return names;
   }
 
+  static constexpr std::string_view type_option = "out_dtype";
+
   const tessera::family& kind_;
-  owned_problem call_;              ///< with the memory of its tensors
-  std::vector<tensor_view> given_;  ///< outputs that are read too, as the file has them
-  output_memory memory_, residuals_;
+  dtype wished_ = dtype::f32;          ///< of what `type_option` speaks of
+  owned_problem call_;                 ///< with the memory of its tensors
+  std::vector<tensor_view> given_;     ///< outputs that are read too, as the file has them
+  std::vector<std::size_t> computed_;  ///< tensors that the forward call was asked for
+  output_memory memory_, residuals_, answers_;
 };
 
 }  // namespace

@@ -43,12 +43,13 @@ inline constexpr std::size_t codes_tensor = 1;  ///< w_q among the tensors of an
 /// Words of a row of codes. Where no code has so many bits, those there are: the option is refused,
 /// not the tensor.
 inline std::int64_t words_of_row(const bound_call& call) {
-  const std::int64_t bits = bits_of(call.options_as<options>());
+  const options& wanted = call.options_as<options>();
+  const std::int64_t bits = bits_of(wanted);
   if (bits > 8) {
     const tensor_view& codes = call.tensors[codes_tensor];
     return codes.extent[static_cast<std::size_t>(codes.rank - 1)];
   }
-  return (call.dims[groups_dim] * call.dims[group_size_dim] * bits + 31) / 32;
+  return (call.dims[groups_dim] * group_size_of(wanted) * bits + 31) / 32;
 }
 
 /// Rows and columns as they are stored; a row has groups of `g` columns.
@@ -169,7 +170,8 @@ inline bool suit_mode(const options& wanted, status& failure) {
                         " has no zeros");
 }
 
-/// What the mode asks of scales and zeros; their numbers among the tensors.
+/// What the mode asks of scales and zeros; their numbers among the tensors. A call that is to get
+/// scales gets zeros with them.
 template <std::size_t Scales, std::size_t Zeros>
 bool is_quantized(const bound_call& call, status& failure) {
   const options& wanted = call.options_as<options>();
@@ -180,7 +182,7 @@ bool is_quantized(const bound_call& call, status& failure) {
     return checks::refuse(failure, "scales: dtype is ", name_of(type), ", ", mode, " has ",
                           has_float_scales(wanted.mode) ? "f32, f16 or bf16" : "u8");
   }
-  return call.has(Zeros) || !is_affine(call) ||
+  return call.has(Zeros) || !call.has(Scales) || !is_affine(call) ||
          checks::refuse(failure, "zeros: is absent, affine weights have it");
 }
 
