@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     prim::cuda::keep_in_place(products);
     warpgroup_a own_weights[queries / 16], own_gradients[queries / 16];
     if constexpr (plain) {
-      pairs.weigh_products(view, products);
       const auto multiply_part = [&]<part Part>() {
+        pairs.template weigh_products<Part>(view, products);
         pack_operands<Element, Part>(own_weights, products);
         add_rows<Element, rows, Part>(d_v, own_weights, d_out);
         if constexpr (Part.number == 0) {

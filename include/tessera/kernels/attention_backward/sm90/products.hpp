@@ -139,11 +139,11 @@ struct own_scores {
     return (static_cast<int>(within) & static_cast<int>(same)) != 0;
   }
 
-  /// Weights of plain products.
-  template <tile_view View, int Count>
+  /// Weights of plain products, or of a part of them.
+  template <tile_view View, part Part, int Count>
   __device__ __forceinline__ void weigh_products(float (&products)[Count]) const {
 #pragma unroll
-    for (int i = 0; i < Count / 4; ++i) {
+    for (int i = Part.begin(Count / 4); i < Part.end(Count / 4); ++i) {
       const int query = query_of(i);
       const float2 shift = *reinterpret_cast<const float2*>(&statistics.shift[query]);
 #pragma unroll
@@ -248,15 +248,15 @@ struct own_scores {
       }
     }
   }
-  /// Weights of plain products.
-  template <int Count>
+  /// Weights of plain products, or of a part of them.
+  template <part Part = part{}, int Count>
   __device__ __forceinline__ void weigh_products(tile_view view, float (&products)[Count]) const {
     if (view == tile_view::whole) {
-      weigh_products<tile_view::whole>(products);
+      weigh_products<tile_view::whole, Part>(products);
     } else if (view == tile_view::bounded) {
-      weigh_products<tile_view::bounded>(products);
+      weigh_products<tile_view::bounded, Part>(products);
     } else {
-      weigh_products<tile_view::any>(products);
+      weigh_products<tile_view::any, Part>(products);
     }
   }
   template <part Part = part{}, int Count>
