@@ -48,7 +48,7 @@ struct launch_args {
   std::int64_t sum_tiles = 0;
   /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
   tile_interval* seen_by = nullptr;
-  int* turns = nullptr;       ///< [q_heads][sum_tiles][warps] in ordered launches, see turns.hpp
+  int* turns = nullptr;       ///< [q_heads][sum_tiles][parts] in ordered launches, see turns.hpp
   unsigned* taken = nullptr;  ///< items, in ordered launches
   int section = 1;            ///< heads of all entries that ordered launches go through together
   bool behind_cap = false;    ///< which gradient a launch computes: of bias_post, or of bias_pre

@@ -21,6 +21,7 @@ template <int Width, int ValueWidth, int Queries, int Own, int Warps, int Stages
 struct gradient_tiles {
   static constexpr int queries = Queries, own = Own, stages = Stages, blocks = Blocks;
   static constexpr int threads = Warps * 32;
+  static constexpr int block_threads = threads, turn_parts = Warps;
   static constexpr int width = Width, value_width = ValueWidth;
   using keys = prim::cuda::shared_tile<Own, Width>;
   using values = prim::cuda::shared_tile<Own, ValueWidth>;

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const std::uint32_t stages = d_scores + scores::bytes;
   auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
   const auto& visible = own_block.visible;
-  tile_order next = tile_order::of_block<InTurns>(own_block, own);
+  auto next = tile_order<InTurns>::of_block(own_block, own);
   // Tiles whose queries all see all keys of the block.
   const tile_interval seen_whole =
       tiles_that_see_all<queries>(visible, seq.q_len, {key0, key0 + own});
@@ -182,9 +182,9 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       clear_rows<out_rows, threads>(d_out, finite);
       __syncthreads();
     }
-    const tile_order now = next;
+    const auto now = next;
     const std::int64_t first = std::int64_t{now.tile} * queries;
-    next.advance();
+    next.advance(own_block);
     if constexpr (Tiles::stages == 2) {
       if (step + 1 < steps) start(next.head, next.tile, 1 - stage);
     }

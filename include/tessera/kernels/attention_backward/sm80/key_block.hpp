@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/attention/common/tile_scan.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
 
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 /// Keys and values of a block that lie in shared memory, some of which are not finite: says which
-/// (`key_taint`), and makes their rows zeros. For all threads.
+/// (`key_taint`), and makes their rows zeros. For the first `Threads` threads.
 template <class Element, class Keys, class Values, int Threads>
 __device__ __noinline__ void contain_taint(std::uint32_t keys, std::uint32_t values,
                                            key_taint* taint, int count) {
@@ -99,7 +100,7 @@ __device__ __noinline__ void contain_taint(std::uint32_t keys, std::uint32_t val
   for (int r = static_cast<int>(threadIdx.x); r < count; r += Threads) {
     taint[r] = {taint_of(Keys{}, keys, r), taint_of(Values{}, values, r)};
   }
-  __syncthreads();
+  prim::cuda::wait_for_threads(0, Threads);
   clear_rows<Keys, Threads>(keys, [&](int r) { return r >= count || taint[r].k == 0.0f; });
   clear_rows<Values, Threads>(values, [&](int r) { return r >= count || taint[r].v == 0.0f; });
 }
@@ -162,26 +163,31 @@ struct key_block {
 };
 
 /// The tiles of queries of a group of heads, one after the other.
+template <bool InTurns>
 struct tile_order {
   int head = 0, tile = 0;
-  tile_interval of{};
-  int left = 0;  ///< tiles of the head
+  int left = 0;  ///< tiles of the head; not counted in turns, where the last one ends a head
 
   /// Blocks of neighbouring keys run beside each other: each begins with other queries, or they
   /// would add to the same sums of d_q at the same time. Those that take turns begin with the
   /// first.
-  template <bool InTurns>
   static __device__ __forceinline__ tile_order of_block(const key_block& own, int keys) {
-    tile_order order{own.kv_head * own.group, own.seen_by.begin, own.seen_by, own.count};
+    tile_order order{own.kv_head * own.group, own.seen_by.begin, own.count};
     if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
     return order;
   }
-  __device__ __forceinline__ void advance() {
-    if (++tile == of.end) tile = of.begin;
-    if (--left == 0) {
-      left = of.end - of.begin;
+  __device__ __forceinline__ void advance(const key_block& own) {
+    const bool last = ++tile == own.seen_by.end;
+    if (last) tile = own.seen_by.begin;
+    if (InTurns ? last : --left == 0) {
+      left = own.count;
       ++head;
     }
+  }
+  /// The one before, behind the first.
+  __device__ __forceinline__ tile_order before(const key_block& own) const requires InTurns {
+    const bool first = tile == own.seen_by.begin;
+    return {first ? head - 1 : head, (first ? own.seen_by.end : tile) - 1};
   }
 };
 

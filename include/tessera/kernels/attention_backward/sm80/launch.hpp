@@ -81,7 +81,7 @@ struct scratch {
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
       if constexpr (Kernel::config.in_turns) {
         args.section = section_of<tiles>(of);
-        parts.take(args.turns, args.sum_tiles * of.q_heads * (tiles::threads / 32));
+        parts.take(args.turns, args.sum_tiles * of.q_heads * tiles::turn_parts);
         parts.take(args.taken, 1);
       }
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
@@ -137,7 +137,7 @@ struct row_kernels {
     } else if constexpr (atomics) {
       using tiles = typename one_pass<Kernel>::tiles;
       return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
-              tiles::threads};
+              tiles::block_threads};
     } else {
       return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
     }

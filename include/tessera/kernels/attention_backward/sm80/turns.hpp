@@ -2,7 +2,8 @@
 // sums that always have the same bits.
 //
 // Every part of a tile of sums that a warp adds to has a number: of the block of keys that was the
-// last to add, counted from 1. The same warp of the next block waits for it. Blocks take their work
+// last to add, counted from 1. The same warp of the next block waits for it. Where a warp keeps the
+// turns of all others (sm90/turn_keeper.hpp), a tile has one number. Blocks take their work
 // in order (`taken_item`), and wait for such as took theirs before: some block always goes on.
 // Under a diagonal a block meets the tiles of those before it only after some of its own: it does
 // not wait.
@@ -31,7 +32,7 @@ __device__ __forceinline__ std::int64_t taken_item(const launch_args& args, void
 /// For all threads of a warp.
 template <class Tiles>
 struct turns {
-  static constexpr int warps = Tiles::threads / prim::cuda::warp_size;
+  static constexpr int parts = Tiles::turn_parts;  ///< of a tile
 
   /// Waits until this warp may add to its part of the sums of a step.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
@@ -58,22 +59,6 @@ struct turns {
                    : "memory");
     }
   }
-  /// The same for all warps of the block, behind a barrier: one fence is enough. Sums that the copy
-  /// unit adds have arrived for their own warp before; that alone does not order what other
-  /// multiprocessors add. By one thread.
-  static __device__ __forceinline__ void pass_all(const launch_args& args, const key_block& own,
-                                                  int step) {
-    static_assert(warps % 4 == 0);
-    int* const turn = turn_of(args, own, step) - threadIdx.x / prim::cuda::warp_size;
-    const int number = number_of(own);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-#pragma unroll
-    for (int warp = 0; warp < warps; warp += 4) {
-      asm volatile("st.relaxed.gpu.global.v4.s32 [%0], {%1, %1, %1, %1};" ::"l"(turn + warp),
-                   "r"(number)
-                   : "memory");
-    }
-  }
 
  private:
   static __device__ __forceinline__ int number_of(const key_block& own) {
@@ -86,7 +71,7 @@ struct turns {
     const std::int64_t first =
         first_sum_tile<Tiles::queries>(args.call.forward, seq.index, seq.q_begin);
     const std::int64_t tile = head * args.sum_tiles + first + own.seen_by.begin + step % own.count;
-    return args.turns + (tile * warps + threadIdx.x / prim::cuda::warp_size);
+    return args.turns + (tile * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
   }
   /// The number of the next block of keys that sees a tile of queries; 0: none.
   static __device__ __forceinline__ int block_before(const launch_args& args, const key_block& own,

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention_backward/sm90/products.hpp>
-#include <tessera/prim/cuda/bulk_sums.hpp>
+#include <tessera/kernels/attention_backward/sm90/turn_keeper.hpp>
 
 namespace tessera::kernels::attention_backward::sm90 {
 
@@ -20,6 +20,10 @@ template <int Width, bool InTurns>
 struct hopper_tiles {
   static constexpr int width = Width, value_width = Width, queries = Width == 64 ? 128 : 64,
                        own = 128, threads = 256;
+  static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
+  static constexpr int turn_parts = 1;
+  /// Weights become operands at once, or half of them once gradients have left registers.
+  static constexpr int weight_parts = Width == 64 && InTurns ? 2 : 1;
   using keys = panel_tile<own, Width>;
   using values = keys;
   using rows = panel_tile<queries, Width>;
@@ -30,27 +34,25 @@ struct hopper_tiles {
   static constexpr bool shared_rows = queries == 64;
   static constexpr int stage_bytes = 2 * rows::bytes;
   static constexpr int stages_at = 2 * keys::bytes + 2 * scores::bytes;
-  /// In turns: 16 rows x 64 columns of d_q of each warp, on their way to the sums.
-  static constexpr int line_bytes = 16 * 64 * static_cast<int>(sizeof(float));
-  static constexpr int lines_at = stages_at + 2 * stage_bytes;
-  static constexpr int statistics_at = lines_at + (InTurns ? threads / 32 * line_bytes : 0);
+  static constexpr int statistics_at = stages_at + 2 * stage_bytes;
   /// What is known of the block's keys lies in shared memory, where sums need the registers.
   static constexpr bool shares_block = Width > 64 || InTurns;
   static constexpr int block_at =
       statistics_at + 2 * static_cast<int>(sizeof(statistics)) + own * 4;
   static_assert(block_at % alignof(key_block) == 0);
-  static constexpr int shared_bytes =
-      alignment_bytes + block_at + static_cast<int>(sizeof(key_block));
+  static constexpr int told_at = block_at + static_cast<int>(sizeof(key_block));
+  static constexpr int shared_bytes = alignment_bytes + told_at + (InTurns ? 16 : 0);
 };
 
 template <class Element, int Width, score_kind Kind, bool InTurns>
-__global__ void __launch_bounds__(256, 1)
+__global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1)
     hopper_gradients(const __grid_constant__ hooked_args<flash_hooks<>> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using tiles = hopper_tiles<Width, InTurns>;
   using keys = typename tiles::keys;
   using rows = typename tiles::rows;
   using scores = typename tiles::scores;
+  using keeper = turn_keeper<tiles>;
   constexpr int queries = tiles::queries, own = tiles::own;
   constexpr bool plain = Kind == score_kind::plain;
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
@@ -66,12 +68,21 @@ __global__ void __launch_bounds__(256, 1)
   if (tiles::shares_block && thread == 0) shared_block = known;
   __syncthreads();
   const key_block& own_block = tiles::shares_block ? shared_block : known;
+  float** const told = reinterpret_cast<float**>(memory + tiles::told_at);
+  if constexpr (InTurns) {
+    if (group_index == 2) {
+      prim::cuda::give_registers<keeper::own_registers>();
+      if (warp < keeper::keepers) keeper::keep(args, own_block, warp, told);
+      return;
+    }
+    prim::cuda::take_registers<keeper::other_registers>();
+  }
   const prim::sequence& seq = own_block.block.seq;
   const std::uint32_t k = prim::cuda::shared_address(memory), v = k + keys::bytes;
   const std::uint32_t d_scores = v + keys::bytes;
   query_walk<Element, tiles, InTurns> walk(args, own_block, memory);
   const bool tainted = walk.begin();
-  tile_order current = tile_order::of_block<InTurns>(own_block, own);
+  auto current = tile_order<InTurns>::of_block(own_block, own);
 
   float d_k[Width / 2] = {}, d_v[Width / 2] = {};
   const float scale = scale_of<Kind>(of);
@@ -89,28 +100,13 @@ __global__ void __launch_bounds__(256, 1)
   };
   const int sum_row16 = tiles::shared_rows ? warp : warp + 4 * group_index;
   const int sum_column8 = tiles::shared_rows ? 8 * group_index : 0;
-  // In turns by the copy unit, which tells each warp when they have arrived: one fence of a step is
-  // enough for all.
   const auto add_earlier = [&](const float(&d_q)[32], int step) {
     if constexpr (InTurns) {
-      const std::uint32_t line = k + tiles::lines_at + thread / 32 * tiles::line_bytes;
-      store_line_of<tiles>(line, d_q);
-      turns<tiles>::wait(args, own_block, step);
-      if (lane == 0) {
-        prim::cuda::add_line(query_sums<tiles>::place_of(earlier_sums, sum_row16, sum_column8),
-                             line, min(8, Width / 8 - sum_column8) * 512);
-      }
-    } else {
-      add_d_q<tiles>(earlier_sums, sum_row16, sum_column8, d_q);
+      keeper::wait(group_index, step);
+      earlier_sums = told[step % keeper::keepers];
     }
-  };
-  const auto pass = [&](int step) {
-    if (lane == 0) turns<tiles>::pass_all(args, own_block, step);
-    __syncwarp();
-  };
-  const auto wait_for_sums = [&] {
-    if (lane == 0) prim::cuda::wait_for_lines();
-    __syncwarp();
+    add_d_q<tiles>(earlier_sums, sum_row16, sum_column8, d_q);
+    if constexpr (InTurns) keeper::pass(step);
   };
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
@@ -132,17 +128,15 @@ __global__ void __launch_bounds__(256, 1)
       prim::cuda::begin_products();
       multiply_earlier(d_q, step + 1);
       multiply_keys<Element, keys, rows>(products, own_k, q);
-      // Beside products, and of sums that were added in the step before.
-      if constexpr (InTurns) {
-        if (step > 1 && thread / 32 == step % (tiles::threads / 32)) pass(step - 2);
-      }
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
       if (step > 0) add_earlier(d_q, step - 1);
     }
     prim::cuda::begin_products();
     multiply_keys<Element, keys, rows>(gradients, own_v, d_out);
-    earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
+    if constexpr (!InTurns) {
+      earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
+    }
     const tile_view view = walk.statistics_of(step).view_of(step, tainted);
 
     // Weights while the gradients that come into them are multiplied, and those of scores while
@@ -151,25 +145,31 @@ __global__ void __launch_bounds__(256, 1)
     prim::cuda::keep_in_place(products);
     warpgroup_a own_weights[queries / 16], own_gradients[queries / 16];
     if constexpr (plain) {
-      pairs.weigh_products(view, products);
-      pack_operands<Element>(own_weights, products);
-      add_rows<Element, rows>(d_v, own_weights, d_out);
-      prim::cuda::wait_products<1>();
-      prim::cuda::keep_in_place(gradients);
-      pairs.weigh_gradients(view, products, gradients);
+      const auto multiply_part = [&]<part Part>() {
+        pairs.template weigh_products<Part>(view, products);
+        pack_operands<Element, Part>(own_weights, products);
+        add_rows<Element, rows, Part>(d_v, own_weights, d_out);
+        if constexpr (Part.number == 0) {
+          prim::cuda::wait_products<1>();
+          prim::cuda::keep_in_place(gradients);
+        }
+        pairs.template weigh_gradients<Part>(view, products, gradients);
+        pack_operands<Element, Part>(own_gradients, gradients);
+      };
+      multiply_part.template operator()<part{0, tiles::weight_parts}>();
+      if constexpr (tiles::weight_parts == 2) multiply_part.template operator()<part{1, 2}>();
     } else {
       prim::cuda::keep_in_place(gradients);
       pairs.template weigh_computed<Kind>(args, {seq.index, own_head, first, own_block.key0}, view,
                                           products, gradients);
       pack_operands<Element>(own_weights, products);
       add_rows<Element, rows>(d_v, own_weights, d_out);
+      pack_operands<Element>(own_gradients, gradients);
     }
-    pack_operands<Element>(own_gradients, gradients);
     add_rows<Element, rows>(d_k, own_gradients, q);
     store_operands<scores>(d_scores + step % 2 * scores::bytes, group_index * 64 + warp * 16,
                            own_gradients);
-    current.advance();
-    if constexpr (InTurns) wait_for_sums();
+    current.advance(own_block);
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_v);
     prim::cuda::keep_in_place(d_k);
@@ -180,16 +180,9 @@ __global__ void __launch_bounds__(256, 1)
     float d_q[32];
     prim::cuda::begin_products();
     multiply_earlier(d_q, own_block.steps + 1);
-    if constexpr (InTurns) {
-      if (last > 0 && thread < 32) pass(last - 1);
-    }
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(d_q);
     add_earlier(d_q, last);
-    if constexpr (InTurns) {
-      wait_for_sums();
-      turns<tiles>::pass(args, own_block, last);
-    }
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
   store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,

@@ -23,8 +23,10 @@ template <class Kernel>
 requires(Kernel::config.target == backend::cuda_sm90) struct one_pass<Kernel> {
   static constexpr attention_backward_config config = resolved(Kernel::config);
   static constexpr bool wide = config.head_dim > 128;
-  using tiles = std::conditional_t<wide, sm90::wide_tiles<config.head_dim, config.v_head_dim>,
-                                   sm90::hopper_tiles<config.head_dim, config.in_turns>>;
+  using tiles =
+      std::conditional_t<wide,
+                         sm90::wide_tiles<config.head_dim, config.v_head_dim, config.in_turns>,
+                         sm90::hopper_tiles<config.head_dim, config.in_turns>>;
 
   /// Plain scores may have segments: ids lie beside what is known of queries.
   static score_kind kind_of(const attention_kernel_args& args) {

@@ -46,26 +46,35 @@ __device__ __forceinline__ void multiply_d_q(float (&sums)[32], std::uint32_t d_
   prim::cuda::commit_products();
 }
 
-/// Sums += A B of a tile of rows, with A in registers. A group of its own.
-template <class Element, class Tile, int Steps>
+/// One of equal parts, one behind the other.
+struct part {
+  int number = 0, of = 1;
+
+  __device__ constexpr int begin(int count) const { return count / of * number; }
+  __device__ constexpr int end(int count) const { return count / of * (number + 1); }
+};
+
+/// Sums += A B of a tile of rows, or a part of them, with A in registers. A group of its own.
+template <class Element, class Tile, part Part = part{}, int Steps>
 __device__ __forceinline__ void add_rows(float (&sums)[Tile::width / 2],
                                          const warpgroup_a (&a)[Steps], std::uint32_t tile) {
+  static_assert(Steps % Part.of == 0);
   const std::uint64_t b = describe_panels(tile, Tile::panel_bytes);
   prim::cuda::begin_products();
 #pragma unroll
-  for (int r = 0; r < Steps; ++r) {
+  for (int r = Part.begin(Steps); r < Part.end(Steps); ++r) {
     warpgroup_product<Element, Tile::width>::sums_of(sums, a[r], b + panel_step(r * 2048));
   }
   prim::cuda::commit_products();
 }
 
-/// Sums of a product as the operand A of the next, 16 columns each.
-template <class Element, int Steps>
+/// Sums of a product, or a part of them, as the operand A of the next, 16 columns each.
+template <class Element, part Part = part{}, int Steps>
 __device__ __forceinline__ void pack_operands(warpgroup_a (&to)[Steps],
                                               const float (&sums)[8 * Steps]) {
   using words = prim::cuda::half_words<Element>;
 #pragma unroll
-  for (int i = 0; i < 4 * Steps; ++i) {
+  for (int i = 4 * Part.begin(Steps); i < 4 * Part.end(Steps); ++i) {
     to[i / 4].word[i % 4] = words::pack(sums[2 * i], sums[2 * i + 1]);
   }
 }
@@ -99,21 +108,6 @@ __device__ __forceinline__ void add_d_q(float* tile, int row16, int column8,
   }
 }
 
-/// The same on their way there through shared memory, 4 KB of each warp at `line`, which nobody
-/// reads any more; behind it lane 0 may ask the copy unit.
-template <class Tiles>
-__device__ __forceinline__ void store_line_of(std::uint32_t line, const float (&d_q)[32]) {
-  const unsigned lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    prim::cuda::store_shared_16(line + i * 512 + lane * 16,
-                                {__float_as_uint(d_q[4 * i]), __float_as_uint(d_q[4 * i + 1]),
-                                 __float_as_uint(d_q[4 * i + 2]), __float_as_uint(d_q[4 * i + 3])});
-  }
-  written_for_products();
-  __syncwarp();
-}
-
 /// What products are multiplied by: to the base 2 where they are plain, into the unit of a cap.
 template <score_kind Kind>
 __device__ __forceinline__ float scale_of(const attention_kernel_args& args) {
@@ -145,11 +139,11 @@ struct own_scores {
     return (static_cast<int>(within) & static_cast<int>(same)) != 0;
   }
 
-  /// Weights of plain products.
-  template <tile_view View, int Count>
+  /// Weights of plain products, or of a part of them.
+  template <tile_view View, part Part, int Count>
   __device__ __forceinline__ void weigh_products(float (&products)[Count]) const {
 #pragma unroll
-    for (int i = 0; i < Count / 4; ++i) {
+    for (int i = Part.begin(Count / 4); i < Part.end(Count / 4); ++i) {
       const int query = query_of(i);
       const float2 shift = *reinterpret_cast<const float2*>(&statistics.shift[query]);
 #pragma unroll
@@ -162,12 +156,12 @@ struct own_scores {
       }
     }
   }
-  /// Gradients of plain scores from those of weights.
-  template <tile_view View, int Count>
+  /// Gradients of plain scores, or a part of them, from those of weights.
+  template <tile_view View, part Part, int Count>
   __device__ __forceinline__ void weigh_gradients(const float (&weights)[Count],
                                                   float (&gradients)[Count]) const {
 #pragma unroll
-    for (int i = 0; i < Count / 4; ++i) {
+    for (int i = Part.begin(Count / 4); i < Part.end(Count / 4); ++i) {
       const int query = query_of(i);
       const float2 correction = *reinterpret_cast<const float2*>(&statistics.correction[query]);
 #pragma unroll
@@ -254,26 +248,26 @@ struct own_scores {
       }
     }
   }
-  /// Weights of plain products.
-  template <int Count>
+  /// Weights of plain products, or of a part of them.
+  template <part Part = part{}, int Count>
   __device__ __forceinline__ void weigh_products(tile_view view, float (&products)[Count]) const {
     if (view == tile_view::whole) {
-      weigh_products<tile_view::whole>(products);
+      weigh_products<tile_view::whole, Part>(products);
     } else if (view == tile_view::bounded) {
-      weigh_products<tile_view::bounded>(products);
+      weigh_products<tile_view::bounded, Part>(products);
     } else {
-      weigh_products<tile_view::any>(products);
+      weigh_products<tile_view::any, Part>(products);
     }
   }
-  template <int Count>
+  template <part Part = part{}, int Count>
   __device__ __forceinline__ void weigh_gradients(tile_view view, const float (&weights)[Count],
                                                   float (&gradients)[Count]) const {
     if (view == tile_view::whole) {
-      weigh_gradients<tile_view::whole>(weights, gradients);
+      weigh_gradients<tile_view::whole, Part>(weights, gradients);
     } else if (view == tile_view::bounded) {
-      weigh_gradients<tile_view::bounded>(weights, gradients);
+      weigh_gradients<tile_view::bounded, Part>(weights, gradients);
     } else {
-      weigh_gradients<tile_view::any>(weights, gradients);
+      weigh_gradients<tile_view::any, Part>(weights, gradients);
     }
   }
   /// Both of scores that are not plain.

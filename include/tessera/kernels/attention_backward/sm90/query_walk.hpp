@@ -8,6 +8,8 @@
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/turns.hpp>
 #include <tessera/kernels/attention_backward/sm90/panels.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/thread_votes.hpp>
 
 namespace tessera::kernels::attention_backward::sm90 {
 
@@ -46,7 +48,8 @@ struct alignas(8) query_numbers {
   }
 };
 
-/// The block's keys and values, and the tiles of the steps. For all threads of the block.
+/// The block's keys and values, and the tiles of the steps. For the first `Tiles::threads` threads
+/// of the block.
 template <class Element, class Tiles, bool InTurns>
 class query_walk {
  public:
@@ -64,7 +67,7 @@ class query_walk {
         own_(own),
         memory_(prim::cuda::shared_address(memory)),
         statistics_(reinterpret_cast<statistics*>(memory + Tiles::statistics_at)),
-        loaded_(tile_order::of_block<InTurns>(own, own_keys)),
+        loaded_(tile_order<InTurns>::of_block(own, own_keys)),
         thread_(static_cast<int>(threadIdx.x)) {}
 
   /// Starts the copies of keys, values and the first tile; true if elements of some key or value
@@ -87,7 +90,7 @@ class query_walk {
       tainted = has_copied_taint<keys, Element, threads>(memory_) ||
                 has_copied_taint<values, Element, threads>(memory_ + keys::bytes);
     }
-    if (__syncthreads_or(tainted) == 0) return false;
+    if (!any(tainted)) return false;
     contain_taint<Element, keys, values, threads>(memory_, memory_ + keys::bytes,
                                                   args_.taint + first_taint(), own_.size());
     return true;
@@ -131,7 +134,7 @@ class query_walk {
       }
     }
     prim::cuda::commit_copies();
-    loaded_.advance();
+    loaded_.advance(own_);
   }
 
   /// The tile of a step has arrived, for all; behind the last step, what others wrote. Rows without
@@ -145,11 +148,11 @@ class query_walk {
       describe_segments_of(known, step);
     }
     written_for_products();
-    if (__syncthreads_or(step < own_.steps && thread_ < queries && !finite(thread_)) != 0) {
+    if (any(step < own_.steps && thread_ < queries && !finite(thread_))) {
       clear_rows<rows, threads>(q, finite);
       clear_rows<out_rows, threads>(q + rows::bytes, finite);
       written_for_products();
-      __syncthreads();
+      prim::cuda::wait_for_threads(0, threads);
     }
   }
 
@@ -169,6 +172,10 @@ class query_walk {
   }
 
  private:
+  /// Waits for all threads that walk: others of the block may go on.
+  static __device__ __forceinline__ bool any(bool here) {
+    return prim::cuda::any_of_threads(0, threads, here);
+  }
   __device__ __forceinline__ std::int64_t first_taint() const {
     return own_.kv_head * args_.keys + own_.block.key(args_.call.forward, own_.key0);
   }
@@ -185,11 +192,11 @@ class query_walk {
       statistics_[0].segment[thread_] = 0;
       statistics_[1].segment[thread_] = 0;
     }
-    const bool mixed = __syncthreads_or(thread_ < own_.size() && own != first) != 0;
+    const bool mixed = any(thread_ < own_.size() && own != first);
     if (thread_ < 2) {
       statistics_[thread_].segment_of_keys = mixed ? statistics::mixed_segments : first;
     }
-    __syncthreads();
+    prim::cuda::wait_for_threads(0, threads);
   }
   /// Queries without a segment see nothing.
   __device__ __forceinline__ void describe_segments_of(statistics& known, int step) const {
@@ -204,7 +211,7 @@ class query_walk {
   const key_block& own_;
   std::uint32_t memory_;
   statistics* statistics_;
-  tile_order loaded_;  ///< the next tile
+  tile_order<InTurns> loaded_;  ///< the next tile
   int thread_;
 };
 

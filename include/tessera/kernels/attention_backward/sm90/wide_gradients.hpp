@@ -12,15 +12,18 @@
 #include <type_traits>
 
 #include <tessera/kernels/attention_backward/sm90/products.hpp>
+#include <tessera/kernels/attention_backward/sm90/turn_keeper.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 
 namespace tessera::kernels::attention_backward::sm90 {
 
 /// Tiles of head dims above 128.
-template <int Width, int ValueWidth>
+template <int Width, int ValueWidth, bool InTurns>
 struct wide_tiles {
   static constexpr int width = Width, value_width = ValueWidth, queries = 64, own = 64,
                        threads = 256;
+  static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
+  static constexpr int turn_parts = 1;
   using keys = panel_tile<own, Width>;
   using values = panel_tile<own, ValueWidth>;
   using rows = panel_tile<queries, Width>;
@@ -59,10 +62,11 @@ __device__ __forceinline__ void take_over(float (&numbers)[32], std::uint32_t me
 }
 
 template <class Element, int Width, int ValueWidth, score_kind Kind, bool InTurns>
-__global__ void __launch_bounds__(256, 1)
+__global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_threads, 1)
     wide_gradients(const __grid_constant__ hooked_args<flash_hooks<>> args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using tiles = wide_tiles<Width, ValueWidth>;
+  using tiles = wide_tiles<Width, ValueWidth, InTurns>;
+  using keeper = turn_keeper<tiles>;
   using keys = typename tiles::keys;
   using rows = typename tiles::rows;
   using scores = typename tiles::scores;
@@ -75,6 +79,17 @@ __global__ void __launch_bounds__(256, 1)
   const attention_kernel_args& of = args.call.forward;
   const key_block own = key_block::of<tiles, InTurns>(args, taken_item<InTurns>(args, memory));
   if (own.outside()) return;
+  const int group_index = prim::cuda::warpgroup_index();
+  if constexpr (InTurns) {
+    if (group_index == 2) {
+      prim::cuda::give_registers<keeper::own_registers>();
+      if (threadIdx.x / 32 % 4 < keeper::keepers) {
+        keeper::keep(args, own, static_cast<int>(threadIdx.x / 32 % 4));
+      }
+      return;
+    }
+    prim::cuda::take_registers<keeper::other_registers>();
+  }
   const prim::sequence& seq = own.block.seq;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4,
             lane = static_cast<int>(threadIdx.x) % 32;
@@ -104,9 +119,16 @@ __global__ void __launch_bounds__(256, 1)
       multiply_d_q<Element, tiles::own>(d_q, d_scores + step % 2 * scores::bytes,
                                         k + (first_panel + panel) * keys::panel_bytes);
     };
-    tile_order current = tile_order::of_block<InTurns>(own, tiles::own);
+    auto current = tile_order<InTurns>::of_block(own, tiles::own);
     float sums[summed_tile::width / 2] = {};
-    float* earlier_sums = nullptr;  // of d_q of the step before
+    float* earlier_sums = nullptr;  // of d_q of the step before; in turns not kept
+    const auto add_panel = [&](const float(&d_q)[32], int panel) {
+      if constexpr (InTurns) {
+        const auto before = current.before(own);
+        earlier_sums = query_sums<tiles>::tile_of(args, seq, before.head, before.tile);
+      }
+      add_d_q<tiles>(earlier_sums, warp, (first_panel + panel) * 8, d_q);
+    };
     for (int step = 0; step < own.steps; ++step) {
       walk.arrive(step);
       if (step + 1 < own.steps) walk.start(step + 1);
@@ -124,10 +146,10 @@ __global__ void __launch_bounds__(256, 1)
       multiply_panel(d_q, step + 1, 0);
       multiply_keys<Element, own_tile, other_tile>(products, own_tile_at,
                                                    walk.rows_of(step) + other_at);
-      if (InTurns && step > 0) turns<tiles>::wait(args, own, step - 1);
+      if (InTurns && step > 0) keeper::wait(group_index, step - 1);
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
-      if (step > 0) add_d_q<tiles>(earlier_sums, warp, first_panel * 8, d_q);
+      if (step > 0) add_panel(d_q, 0);
       if constexpr (panel_beside) {
         prim::cuda::begin_products();
         multiply_panel(d_q, step + 1, 1);
@@ -168,23 +190,23 @@ __global__ void __launch_bounds__(256, 1)
         multiply_panel(d_q, step + 1, 1);
       }
       add_rows<Element, summed_tile>(sums, operands, walk.rows_of(step) + summed_at);
-      // Beside products: sums that were added in the step before have arrived.
-      if (InTurns && step > 1) turns<tiles>::pass(args, own, step - 2);
       if constexpr (own_panels == 2) {
         prim::cuda::wait_products<1>();
         prim::cuda::keep_in_place(d_q);
-        if (step > 0) add_d_q<tiles>(earlier_sums, warp, first_panel * 8 + 8, d_q);
+        if (step > 0) add_panel(d_q, 1);
       }
-      earlier_sums = query_sums<tiles>::tile_of(args, seq, current.head, current.tile);
-      current.advance();
+      if (InTurns && step > 0) keeper::pass(step - 1);
+      if constexpr (!InTurns) {
+        earlier_sums = query_sums<tiles>::tile_of(args, seq, current.head, current.tile);
+      }
+      current.advance(own);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(sums);
     }
     if (own.steps > 0) {
       const int last = own.steps - 1;
       walk.arrive(own.steps);
-      if (InTurns && last > 0) turns<tiles>::pass(args, own, last - 1);
-      if (InTurns) turns<tiles>::wait(args, own, last);
+      if (InTurns) keeper::wait(group_index, last);
 #pragma unroll
       for (int panel = 0; panel < own_panels; ++panel) {
         float d_q[32];
@@ -192,9 +214,9 @@ __global__ void __launch_bounds__(256, 1)
         multiply_panel(d_q, own.steps + 1, panel);
         prim::cuda::wait_products<0>();
         prim::cuda::keep_in_place(d_q);
-        add_d_q<tiles>(earlier_sums, warp, (first_panel + panel) * 8, d_q);
+        add_panel(d_q, panel);
       }
-      if (InTurns) turns<tiles>::pass(args, own, last);
+      if (InTurns) keeper::pass(last);
     }
     if constexpr (OfKeys) {
       store_sums<Element>(k + tiles::stages_at, sums, args.call.d_k, args.call.d_k_strides, seq,
@@ -205,7 +227,7 @@ __global__ void __launch_bounds__(256, 1)
                           seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head, 1.0f);
     }
   };
-  if (prim::cuda::warpgroup_index() == 0) {
+  if (group_index == 0) {
     gradients_of.template operator()<false>();
   } else {
     gradients_of.template operator()<true>();
