@@ -278,6 +278,42 @@ TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
   EXPECT_EQ(own_keys.work_tiles, 8 * 2);
 }
 
+TEST(GpuSchedule, HopperTakesFewHeadsOfShortSequencesAtATime) {
+  const auto section_of = [](std::int64_t length, bool causal, std::int64_t kv_heads) {
+    schedule_sm90::call_sizes sizes{.batch = 32,
+                                    .q_tokens = 32 * length,
+                                    .q_len = length,
+                                    .kv_len = length,
+                                    .q_heads = 16,
+                                    .kv_heads = kv_heads,
+                                    .head_dim = 128,
+                                    .v_head_dim = 128};
+    if (causal) sizes.keys_right = 0;
+    return schedule_sm90::schedule_of(hopper, sizes).section;
+  };
+  EXPECT_EQ(section_of(512, true, 16), 8);
+  EXPECT_EQ(section_of(512, true, 8), 8);
+  EXPECT_GT(section_of(1024, true, 16), 8);
+  EXPECT_EQ(section_of(512, false, 16), 1);
+}
+
+TEST(GpuSchedule, HopperLooksForRunsOfSegmentsInLargeCalls) {
+  schedule_sm90::call_sizes sizes{.batch = 2,
+                                  .q_tokens = 8192,
+                                  .q_len = 4096,
+                                  .kv_len = 4096,
+                                  .q_heads = 8,
+                                  .kv_heads = 8,
+                                  .head_dim = 64,
+                                  .v_head_dim = 64};
+  EXPECT_TRUE(schedule_sm90::gains_by_runs(sizes));
+  sizes.batch_invariant = true;
+  EXPECT_FALSE(schedule_sm90::gains_by_runs(sizes));
+  sizes.batch_invariant = false;
+  sizes.q_tokens = 1024;
+  EXPECT_FALSE(schedule_sm90::gains_by_runs(sizes));
+}
+
 TEST(GpuSchedule, HopperClassifiesTilesOfEveryBlockOfRows) {
   for (const call& sizes : calls()) {
     const auto cut = hopper_schedule_of(sizes);

@@ -154,15 +154,19 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
       2 * tiles * config.block_q * config.block_kv * (config.head_dim + config.v_head_dim);
   // Where scores are looked at, tiles are smaller, and what is not asked for costs a branch.
   const bool looks = config.features.without(features_of_scores) != config.features;
+  bool runs = false;
   if (looks) {
     const bool segments_alone =
         config.features.without(base_features | attention_feature::soft_cap) ==
         (attention_features{} | attention_feature::segments);
-    work.product_share *= segments_alone ? 0.86 : 0.7;
+    runs = segments_alone && facts.demand.features.has(attention_feature::segments) &&
+           !facts.demand.features.has(attention_feature::soft_cap) &&
+           schedule_sm90::gains_by_runs(cut_by);
+    work.product_share *= runs ? 0.95 : segments_alone ? 0.86 : 0.7;
   }
   const int idle_features =
       std::popcount(config.features.without(facts.demand.features | base_features).bits);
-  work.vector_operations = 4.0 * idle_features * tiles * config.block_q * keys;
+  work.vector_operations = runs ? 0.0 : 4.0 * idle_features * tiles * config.block_q * keys;
   const double of_token = 2.0 * (sizes.head_dim + sizes.v_head_dim);
   const double visits = facts.heads > 0 ? tiles / facts.heads : 1.0;
   work.bytes = facts.heads * of_token * (seen * (1 + 0.3 * (visits - 1)) + facts.rows);

@@ -50,11 +50,19 @@ constexpr int heads_of_tile_for(const call_sizes& sizes, int block_q) noexcept {
   return sizes.packed || fewer ? static_cast<int>(group) : 1;
 }
 
+/// Most tiles of a head whose sections are short, and query heads of those.
+inline constexpr int few_row_blocks = 4, heads_of_short_section = 8;
+
 /// Key/value heads of a section: with a diagonal, where the longest tiles come first, as many as
-/// fit the L2 cache; without one head after head.
-constexpr std::int64_t kv_heads_of_section(const call_sizes& sizes) noexcept {
+/// fit the L2 cache; without one head after head. Short sequences are bound by memory, which the
+/// longest tiles of many heads, that read keys which others find in the cache, would ask too much
+/// of: theirs are a few heads (bench/results).
+constexpr std::int64_t kv_heads_of_section(const attention_config& kernel, const call_sizes& sizes,
+                                           std::int64_t heads_of_group) noexcept {
   if (sizes.keys_right >= sizes.kv_len) return 1;
-  return schedule_sm80::section_of(sizes);
+  const std::int64_t most = schedule_sm80::section_of(sizes);
+  if (std::max(sizes.q_len, sizes.kv_len) > few_row_blocks * kernel.block_q) return most;
+  return std::min(most, std::max<std::int64_t>(1, heads_of_short_section / heads_of_group));
 }
 
 constexpr schedule schedule_of(const attention_config& config, const call_sizes& sizes) noexcept {
@@ -73,8 +81,9 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
     cut.row_blocks = static_cast<int>(std::min<std::int64_t>(blocks, INT32_MAX));
     cut.work_tiles = cut.busy_tiles;
   }
+  const std::int64_t heads_of_group = std::max<std::int64_t>(1, sizes.group() / cut.heads_of_tile);
   const std::int64_t section =
-      product(kv_heads_of_section(sizes), sizes.group() / cut.heads_of_tile);
+      product(kv_heads_of_section(kernel, sizes, heads_of_group), heads_of_group);
   cut.section = static_cast<int>(std::clamp<std::int64_t>(
       section, 1,
       std::max<std::int64_t>(1, std::min<std::int64_t>(product(sizes.batch, heads), INT32_MAX))));
@@ -179,6 +188,18 @@ constexpr schedule_sm80::schedule listed_of(const attention_config& config, cons
   }
   const auto cut = schedule_sm80::schedule_of(config, sizes, multiprocessors);
   return cut.list.used ? cut : schedule_sm80::schedule{};
+}
+
+/// Flops, were all keys seen, from which on segments are looked at first: where each is one run of
+/// keys, rows see intervals and are made by a kernel without segments
+/// (kernels/attention/sm90/segment_runs.hpp). Calls with less to do gain less than the kernels more
+/// take. Which kernel makes a row follows from the whole batch.
+inline constexpr double least_run_flops = 2e10;
+constexpr bool gains_by_runs(const call_sizes& sizes) noexcept {
+  const double pairs = static_cast<double>(sizes.q_tokens) * static_cast<double>(sizes.kv_len) *
+                       static_cast<double>(sizes.q_heads);
+  return !sizes.packed && !sizes.batch_invariant &&
+         2 * pairs * (sizes.head_dim + sizes.v_head_dim) >= least_run_flops;
 }
 
 /// How many words tell which tiles of keys a mask, segments or a functor hide as a whole: one for

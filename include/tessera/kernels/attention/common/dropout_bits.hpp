@@ -74,4 +74,108 @@ __device__ __forceinline__ std::uint32_t kept_elements(const dropout_keys& keys,
              : (own & 0x33333333u) | (others << 2 & 0xccccccccu);
 }
 
+/// Of the 20 products of a draw five are those of the row alone, of its head, or of the four keys
+/// alone: of the first three rounds, whose other words only pass through. What they make of a row,
+/// ...
+struct rounds_of_row {
+  std::uint32_t head_low, row_high, row_low;
+};
+/// ... and of four keys.
+struct rounds_of_group {
+  std::uint32_t low, high, head_high;
+};
+
+inline constexpr std::uint32_t philox_first = 0xD2511F53u, philox_second = 0xCD9E8D57u;
+
+template <class Row>
+__device__ __forceinline__ rounds_of_row begin_rounds(const dropout_keys& keys, const Row& row) {
+  const std::uint64_t head = std::uint64_t{philox_second} * static_cast<std::uint32_t>(row.head);
+  const std::uint32_t word0 = static_cast<std::uint32_t>(head >> 32) ^
+                              static_cast<std::uint32_t>(row.query) ^ keys.round[0].low;
+  const std::uint64_t product = std::uint64_t{philox_first} * word0;
+  return {static_cast<std::uint32_t>(head),
+          static_cast<std::uint32_t>(product >> 32) ^ keys.round[1].high,
+          static_cast<std::uint32_t>(product)};
+}
+
+__device__ __forceinline__ rounds_of_group begin_rounds(const dropout_keys& keys, int entry,
+                                                        int group) {
+  const std::uint64_t first = std::uint64_t{philox_first} * static_cast<std::uint32_t>(group);
+  const std::uint32_t word2 = static_cast<std::uint32_t>(first >> 32) ^
+                              static_cast<std::uint32_t>(entry) ^ keys.round[0].high;
+  const std::uint64_t second = std::uint64_t{philox_second} * word2;
+  return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(second) ^ keys.round[2].low,
+          static_cast<std::uint32_t>(second >> 32) ^ keys.round[1].low};
+}
+
+/// `dropout_words` of a row and a group, from what three rounds have made of each. `of_head`: the
+/// product of the third round that rows of a head share.
+__device__ __forceinline__ uint4 end_rounds(const dropout_keys& keys, const rounds_of_row& row,
+                                            const rounds_of_group& group, std::uint64_t of_head) {
+  const std::uint64_t product = std::uint64_t{philox_second} * (row.row_high ^ group.low);
+  uint4 words = make_uint4(
+      static_cast<std::uint32_t>(product >> 32) ^ group.high, static_cast<std::uint32_t>(product),
+      static_cast<std::uint32_t>(of_head >> 32) ^ row.row_low ^ keys.round[2].high,
+      static_cast<std::uint32_t>(of_head));
+#pragma unroll
+  for (std::uint32_t i = 3; i < prim::philox_rounds; ++i) {
+    prim::philox_round(words.x, words.y, words.z, words.w, keys.round[i]);
+  }
+  return words;
+}
+
+/// Appends the bit of a word: 1 if it is above `last_dropped`, whose complement is `addend`.
+__device__ __forceinline__ void append_kept(std::uint32_t& bits, std::uint32_t word,
+                                            std::uint32_t addend) {
+  asm("{\n.reg .u32 sum;\nadd.cc.u32 sum, %1, %2;\naddc.u32 %0, %0, %0;\n}"
+      : "+r"(bits)
+      : "r"(word), "r"(addend));
+}
+
+/// `kept_elements` of rows whose rounds have begun. Each lane draws the four words of both rows in
+/// every other accumulator; what keys have in common the lanes of a warp make for one another.
+template <int KeyTiles>
+__device__ __forceinline__ std::uint32_t kept_elements(const dropout_keys& keys,
+                                                       std::uint32_t last_dropped, int thread,
+                                                       int entry, const rounds_of_row (&rows)[2],
+                                                       int key0) {
+  static_assert(KeyTiles <= 8 && KeyTiles % 2 == 0);
+  const auto lane = static_cast<unsigned>(thread);
+  const bool odd = lane % 2 != 0;
+  const rounds_of_group own =
+      begin_rounds(keys, entry, static_cast<int>(static_cast<unsigned>(key0) / 4 + lane % 16));
+  const int first = static_cast<int>(lane % 2 * 2 + lane % 4 / 2);
+  const bool differ = prim::cuda::any_of_warp(rows[1].head_low != rows[0].head_low);
+  std::uint32_t kept = 0;
+#pragma unroll 2
+  for (int pair = KeyTiles / 2 - 1; pair >= 0; --pair) {
+    const auto of_lane = [&](std::uint32_t x) {
+      return __shfl_sync(prim::cuda::all_lanes, x, pair * 4 + first);
+    };
+    const rounds_of_group group{of_lane(own.low), of_lane(own.high), of_lane(own.head_high)};
+    const std::uint64_t of_head =
+        std::uint64_t{philox_first} * (group.head_high ^ rows[0].head_low);
+    std::uint64_t of_next = of_head;
+    if (differ) {  // a branch, not a choice
+      of_next = std::uint64_t{philox_first} *
+                prim::cuda::computed_anew(group.head_high ^ rows[1].head_low);
+    }
+    const uint4 low = end_rounds(keys, rows[0], group, of_head);
+    const uint4 high = end_rounds(keys, rows[1], group, of_next);
+    const std::uint32_t addend = ~last_dropped;
+    append_kept(kept, high.w, addend);
+    append_kept(kept, high.z, addend);
+    append_kept(kept, low.w, addend);
+    append_kept(kept, low.z, addend);
+    append_kept(kept, high.y, addend);
+    append_kept(kept, high.x, addend);
+    append_kept(kept, low.y, addend);
+    append_kept(kept, low.x, addend);
+  }
+  // Even lanes have words 0 and 1 of every accumulator, odd lanes words 2 and 3.
+  const std::uint32_t others = __shfl_xor_sync(prim::cuda::all_lanes, kept, 1);
+  return odd ? (others >> 4 & 0x0f0f0f0fu) | (kept & 0xf0f0f0f0u)
+             : (kept & 0x0f0f0f0fu) | (others << 4 & 0xf0f0f0f0u);
+}
+
 }  // namespace tessera::kernels::attention

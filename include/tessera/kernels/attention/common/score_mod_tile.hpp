@@ -72,36 +72,55 @@ template <class Traits, class Args, class RowAt>
 class score_mod_tile {
   static constexpr int key_tiles = Traits::key_tiles;
   using scores_type = prim::cuda::accumulator[key_tiles];
+  using pair = bias_pair<typename Traits::element>;
 
  public:
+  /// A lane's biases of a row of the tile.
+  struct row_pairs {
+    pair of[Traits::has_biases ? key_tiles : 1];
+  };
+  /// Of both its rows.
+  struct biases {
+    row_pairs row[2];
+  };
+
   __device__ __forceinline__ score_mod_tile(const Args& args, scores_type& scores,
                                             const RowAt& row_at, int thread, int key0)
       : args_(args), scores_(scores), row_at_(row_at), quarter_(thread % 4), key0_(key0) {}
 
+  /// Where the lane's biases of the row's key 0 lie that are added first; null: there are none.
+  __device__ __forceinline__ const pair* first_biases(int half) const {
+    const attention_kernel_args& call = args_.call;
+    if (call.bias_pre.data != nullptr) return biases_at(call.bias_pre, half) - key0_ / 2;
+    if (call.bias_post.data != nullptr) return biases_at(call.bias_post, half) - key0_ / 2;
+    return nullptr;
+  }
+  /// The biases of `key0` on: asked for while products are made.
+  static __device__ __forceinline__ void load(const pair* from, int key0, row_pairs& to) {
+#pragma unroll
+    for (int n = 0; n < key_tiles; ++n) to.of[n] = from[key0 / 2 + n * 4];
+  }
+
   /// Products become logits.
   __device__ __forceinline__ void change() {
-    const attention_kernel_args& call = args_.call;
-    float scale = scale_of_head<Traits>(args_, row_at_(0).head);  // rows of one group
-    if constexpr (Traits::has_biases) {
-      if (call.bias_pre.data != nullptr) {
-        add_bias(call.bias_pre, scale);
-        scale = 1.0f;
+    change_with([&](const score_tensor& bias, float scale, bool /*first*/) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        row_pairs pairs;
+        load_row(bias, half, pairs);
+        add_row(pairs, half, scale);
       }
-    }
-    if constexpr (Traits::has(attention_feature::soft_cap)) {
-      if (call.soft_cap > 0.0f) {
-        cap(scale);
-        scale = 1.0f;
+    });
+  }
+  /// The same; `loaded`: what `load` has left, and may be written to.
+  __device__ __forceinline__ void change(biases& loaded) {
+    change_with([&](const score_tensor& bias, float scale, bool first) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (!first) load_row(bias, half, loaded.row[half]);
+        add_row(loaded.row[half], half, scale);
       }
-    }
-    if constexpr (Traits::has_biases) {
-      if (call.bias_post.data != nullptr) add_bias(call.bias_post, scale);
-    }
-    if constexpr (Traits::has_position_biases) {
-      add_position_biases(call.positions, scale);
-    } else if constexpr (Traits::codes) {
-      if (scale != 1.0f) for_each([&](float& x) { x *= scale; });
-    }
+    });
   }
 
   /// -inf where the mask or the segments hide.
@@ -133,6 +152,35 @@ class score_mod_tile {
   }
 
  private:
+  /// `add_bias(bias, scale, first)`: products times `scale` plus biases, which are the first.
+  template <class AddBias>
+  __device__ __forceinline__ void change_with(const AddBias& add_bias) {
+    const attention_kernel_args& call = args_.call;
+    float scale = scale_of_head<Traits>(args_, row_at_(0).head);  // rows of one group
+    if constexpr (Traits::has_biases) {
+      if (call.bias_pre.data != nullptr) {
+        add_bias(call.bias_pre, scale, true);
+        scale = 1.0f;
+      }
+    }
+    if constexpr (Traits::has(attention_feature::soft_cap)) {
+      if (call.soft_cap > 0.0f) {
+        cap(scale);
+        scale = 1.0f;
+      }
+    }
+    if constexpr (Traits::has_biases) {
+      if (call.bias_post.data != nullptr) {
+        add_bias(call.bias_post, scale, call.bias_pre.data == nullptr);
+      }
+    }
+    if constexpr (Traits::has_position_biases) {
+      add_position_biases(call.positions, scale);
+    } else if constexpr (Traits::codes) {
+      if (scale != 1.0f) for_each([&](float& x) { x *= scale; });
+    }
+  }
+
   /// Element (batch, head, query, key0) of row `half`.
   __device__ __forceinline__ std::int64_t offset_in(const score_tensor& tensor, int half) const {
     const position at = row_at_(half);
@@ -173,23 +221,21 @@ class score_mod_tile {
     }
   }
 
+  __device__ __forceinline__ const pair* biases_at(const score_tensor& bias, int half) const {
+    return reinterpret_cast<const pair*>(static_cast<const typename Traits::stored*>(bias.data) +
+                                         offset_in(bias, half)) +
+           quarter_;
+  }
+  __device__ __forceinline__ void load_row(const score_tensor& bias, int half,
+                                           row_pairs& to) const {
+    load(biases_at(bias, half), 0, to);
+  }
   /// scores * scale + bias, of the row's element type; -inf hides whatever the score is.
-  __device__ __forceinline__ void add_bias(const score_tensor& bias, float scale) {
-    using pair = bias_pair<typename Traits::element>;
+  __device__ __forceinline__ void add_row(const row_pairs& pairs, int half, float scale) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto* from =
-          reinterpret_cast<const pair*>(static_cast<const typename Traits::stored*>(bias.data) +
-                                        offset_in(bias, half)) +
-          quarter_;
-      pair pairs[key_tiles];
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n) pairs[n] = from[n * 4];
-#pragma unroll
-      for (int n = 0; n < key_tiles; ++n) {
-        add(scores_[n].at[2 * half], scale, pairs[n].low());
-        add(scores_[n].at[2 * half + 1], scale, pairs[n].high());
-      }
+    for (int n = 0; n < key_tiles; ++n) {
+      add(scores_[n].at[2 * half], scale, pairs.of[n].low());
+      add(scores_[n].at[2 * half + 1], scale, pairs.of[n].high());
     }
   }
   /// scores * scale + what positions add; once where there is none.

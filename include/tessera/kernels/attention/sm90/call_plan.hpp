@@ -6,6 +6,7 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm90.hpp>
+#include <tessera/kernels/attention/sm90/segment_runs.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/values_across.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -49,8 +50,9 @@ struct call_plan {
   schedule cut{};
   class_plan classes{};
   schedule_sm90::split_schedule split{};
-  schedule_sm80::schedule listed{};                        ///< its list is used: instead of `cut`
-  std::size_t values = 0, parts = 0, list = 0, bytes = 0;  ///< where these lie; of all
+  schedule_sm80::schedule listed{};  ///< its list is used: instead of `cut`
+  /// Where these lie; of all.
+  std::size_t values = 0, parts = 0, runs = 0, list = 0, bytes = 0;
 };
 
 template <class Kernel, class Hooks>
@@ -65,7 +67,9 @@ call_plan plan_of(const attention_kernel_args& args, int multiprocessors) {
   }
   plan.values = schedule_sm90::workspace_of(plan.classes.room);
   plan.parts = plan.values + values_across_bytes<kernel_traits<Kernel, Hooks>>(args);
-  plan.list = plan.bytes = plan.parts + schedule_sm90::part_bytes(Kernel::config, plan.split);
+  plan.runs = plan.parts + schedule_sm90::part_bytes(Kernel::config, plan.split);
+  plan.list = plan.bytes = plan.runs;
+  if constexpr (finds_runs<kernel_traits<Kernel, Hooks>>) plan.bytes += run_bytes(args);
   if constexpr (kernel_traits<Kernel, Hooks>::lists) {
     plan.listed = schedule_sm90::listed_of(Kernel::config, sizes, multiprocessors);
     if (plan.listed.list.used) {

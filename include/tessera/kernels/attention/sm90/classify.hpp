@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/tile_scan.hpp>
+#include <tessera/kernels/attention/sm90/segment_runs.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -128,6 +129,9 @@ __global__ void __launch_bounds__(classify_threads<Traits>)
   __syncthreads();
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
+  if constexpr (finds_runs<Traits>) {
+    if (is_for_other(args, false)) return;
+  }
   const int row = static_cast<int>(blockIdx.x) / args.words_of_row;
   const int word = static_cast<int>(blockIdx.x) - row * args.words_of_row;
   const int head_block = row / args.class_blocks;

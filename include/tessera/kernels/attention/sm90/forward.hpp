@@ -87,18 +87,21 @@ class consumer {
         tile = lane_.walk.before(planned, warpgroup_, last, first);
       }
       read_rows(args_, hooks_, planned, warpgroup_, lane_);
+      typename score_mod<Traits>::biases ahead;
+      score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned);
       const bool hides = tile >= full_last || tile < full_first;
-      const bool uncapped = modify_scores(planned, tile, hides);
+      const bool uncapped = modify_scores(planned, tile, hides, ahead);
       if (hides) hide_scores(planned, tile);
       set_reference(lane_, args_, uncapped);
+      leave_out_unused(planned, warpgroup_, lane_);
       exponentiate(lane_, args_, uncapped);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
-        kept.draw(args_, planned, warpgroup_, tile);
+        kept.draw(args_, planned, lane_, warpgroup_, tile);
         kept.apply(lane_);
       }
       round_weights(lane_);
@@ -163,12 +166,14 @@ class consumer {
     multiply_keys();
     multiply_values();
     kept_weights<Traits> kept;
-    kept.draw(args_, planned, warpgroup_, tile);
+    kept.draw(args_, planned, lane_, warpgroup_, tile);
+    typename score_mod<Traits>::biases ahead;
+    score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned);
-    const bool uncapped = modify_scores(planned, tile, hides);
+    const bool uncapped = modify_scores(planned, tile, hides, ahead);
     if (hides) hide_scores(planned, tile);
     const bool moved = follow_maximum(lane_, args_, uncapped, factors());
     exponentiate(lane_, args_, uncapped);
@@ -225,11 +230,13 @@ class consumer {
   /// some of the tile's keys are outside of some row's interval. True if a cap is left to
   /// `exponentiate`.
   __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
-                                                bool clips) {
+                                                bool clips,
+                                                typename score_mod<Traits>::biases& ahead) {
     if constexpr (Traits::adds_distances) {
       add_distances(args_, tile, lane_);
     } else if constexpr (Traits::modifies) {
-      return score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips);
+      return score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_)
+          .apply(tile, !clips, ahead);
     }
     return false;
   }

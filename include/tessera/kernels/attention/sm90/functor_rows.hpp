@@ -13,13 +13,15 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// Where the lane's rows stand and what functors say of them, read once a work tile: in the loop
-/// each tile of keys would wait for it.
+/// Where the lane's rows stand, and their biases, what functors say of them, what draws begin with:
+/// once a work tile, as in the loop each tile of keys would wait for it.
 template <class Traits>
 __device__ __forceinline__ void read_rows(const launch_args& args,
                                           const typename Traits::hooks& hooks,
                                           const planned_tile<Traits>& planned, int warpgroup,
                                           lane_tile<Traits>& lane) {
+  begin_draws(args, planned, warpgroup, lane);
+  score_mod<Traits>(args, hooks, planned, lane, warpgroup).begin();
   if constexpr (Traits::calls_functors || Traits::adds_distances) {
     const int thread = static_cast<int>(prim::cuda::thread_index());
 #pragma unroll

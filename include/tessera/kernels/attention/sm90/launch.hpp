@@ -30,6 +30,7 @@
 #include <tessera/kernels/attention/sm90/forward.hpp>
 #include <tessera/kernels/attention/sm90/launch_args.hpp>
 #include <tessera/kernels/attention/sm90/launch_listed.hpp>
+#include <tessera/kernels/attention/sm90/segment_runs.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -49,7 +50,16 @@ struct row_kernels {
     const prim::cuda::kernel_entry forward{
         reinterpret_cast<const void*>(&forward_kernel<Kernel, Hooks>),
         static_cast<int>(sizeof(shared_plan<traits>))};
-    if constexpr (traits::classifies) {
+    if constexpr (finds_runs<traits>) {
+      using plain = kernel_traits<run_row<Kernel>>;
+      return std::array{
+          forward,
+          prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)},
+          prim::cuda::kernel_entry{reinterpret_cast<const void*>(&find_runs<Kernel>)},
+          prim::cuda::kernel_entry{
+              reinterpret_cast<const void*>(&forward_kernel<run_row<Kernel>, flash_hooks<>>),
+              static_cast<int>(sizeof(shared_plan<plain>))}};
+    } else if constexpr (traits::classifies) {
       return std::array{
           forward,
           prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)}};
@@ -109,6 +119,37 @@ inline void share_last_tiles(launch_args& launched, const call_plan& plan, std::
   launched.parts = divisor::of(static_cast<std::uint32_t>(plan.split.parts));
   launched.sums_of_parts = reinterpret_cast<float4*>(workspace + plan.parts);
   launched.tiles += tiles * (plan.split.parts - 1);
+}
+
+/// Queues the kernel that finds the keys of rows, and that which makes rows if there are such.
+template <class Kernel>
+cudaError_t launch_runs(launch_args& launched, const launch_context& context, std::byte* workspace,
+                        bool dependent) {
+  using runs = run_row<Kernel>;
+  using traits = kernel_traits<runs>;
+  const attention_kernel_args& args = launched.call;
+  const auto stream = static_cast<cudaStream_t>(context.stream);
+  launched.run_keys = reinterpret_cast<row_keys*>(workspace);
+  launched.scattered = reinterpret_cast<int*>(launched.run_keys + args.batch * args.q_len);
+  const schedule cut = schedule_sm90::schedule_of(runs::config, schedule_sm90::sizes_of(args));
+  launch_args own = launch_args_of<runs, flash_hooks<>>(args, cut);
+  own.whole_tiles = own.tiles;
+  own.run_keys = launched.run_keys;
+  own.scattered = launched.scattered;
+  const tensor_maps maps = maps_of<traits>(args, cut, own);
+  cudaError_t code = set_counter<runs>(own, context.workspace, stream);
+  const bool counts_beside = own.counter_place >= 0;
+  if (code == cudaSuccess) {
+    const auto chunks = static_cast<int>((args.q_len + run_threads - 1) / run_threads);
+    code = prim::cuda::launch_kernel(&find_runs<Kernel>,
+                                     dim3(static_cast<unsigned>(args.batch * chunks)), run_threads,
+                                     0, stream, dependent && counts_beside, launched, chunks);
+  }
+  if (code != cudaSuccess) return code;
+  const auto blocks = static_cast<unsigned>(std::min(own.tiles, std::max(1, context.threads)));
+  return prim::cuda::launch_kernel(&forward_kernel<runs, flash_hooks<>>, dim3(blocks),
+                                   traits::threads, static_cast<int>(sizeof(shared_plan<traits>)),
+                                   stream, dependent, own, maps, flash_hooks<>{});
 }
 
 /// Queues the kernel that classifies tiles, where there is something to classify by.
@@ -189,6 +230,11 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   cudaError_t code = set_counter<Kernel>(launched, context.workspace, stream);
   const bool dependent =
       launched.counter_place >= 0 && device_readiness<Kernel, Hooks>::dependent(device);
+  if constexpr (finds_runs<traits>) {
+    if (code == cudaSuccess && plan.bytes > plan.runs) {
+      code = launch_runs<Kernel>(launched, context, context.workspace + plan.runs, dependent);
+    }
+  }
   if (code == cudaSuccess) {
     code = launch_classify<Kernel>(launched, hooks, plan.classes.classes, context.workspace, stream,
                                    dependent);

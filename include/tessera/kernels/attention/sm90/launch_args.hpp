@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include <cuda_runtime.h>
 
@@ -153,6 +154,10 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.call.window_right = std::min(args.window_right, 2 * longest_length);
   launched.tiles = static_cast<int>(cut.work_tiles);
   launched.tokens_of_tile = cut.tokens_of_tile;
+  // Rows of a warpgroup stay together, so that no bit of them changes.
+  if (schedule_sm90::sizes_of(args).keys_right < args.kv_len) {
+    launched.lacking_tokens = -(rows_of_warpgroup / std::gcd(rows_of_warpgroup, cut.heads_of_tile));
+  }
   launched.row_blocks = cut.row_blocks;
   const auto head_blocks = static_cast<std::uint32_t>(args.q_heads / cut.heads_of_tile);
   const auto all = static_cast<std::uint32_t>(args.batch) * head_blocks;

@@ -7,6 +7,7 @@
 
 #include <tessera/kernels/attention/common/prefix.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
+#include <tessera/kernels/attention/sm90/segment_runs.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
@@ -176,6 +177,11 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
       }
     }
     __syncwarp();
+  }
+  if constexpr (Traits::reads_runs) {
+    plan_runs<Traits>(args, visible, planned);
+    if (lane == 0) prim::cuda::arrive(known);
+    return;
   }
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {

@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/attention/sm90/pages.hpp>
 #include <tessera/kernels/attention/sm90/plan_tile.hpp>
+#include <tessera/kernels/attention/sm90/segment_runs.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/values_across.hpp>
@@ -50,7 +51,7 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, int rows, int panel_
 /// brought. Wanted earlier, tiles that were short for others are missed; later, it is waited for.
 /// What hides whole tiles takes longer to plan with.
 template <class Traits>
-inline constexpr int tiles_ahead = Traits::classifies ? 4 : 1;
+inline constexpr int tiles_ahead = Traits::classifies || Traits::reads_runs ? 4 : 1;
 
 /// The planner: one warp of a block that takes work tiles as late as possible and plans them.
 template <class Kernel, class Traits>
@@ -63,6 +64,9 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
   const int tiles = is_listed<Traits>(args)
                         ? sm80::end_of_items(args.list) * static_cast<int>(args.head_blocks.value)
                         : args.tiles;
+  if constexpr (Traits::reads_runs || finds_runs<Traits>) {
+    if (is_for_other(args, Traits::reads_runs)) index = args.tiles;
+  }
   for (;; place.advance()) {
     place.wait_empty(barriers);
     plan_tile<Traits>(args, hooks, index, shared.tile[place.stage()],

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/common/score_mod_row.hpp>
@@ -48,8 +49,21 @@ class score_mod {
   using hooks_type = typename Traits::hooks;
   using mods = modified_traits<Traits>;
   using row_form = score_mod_row<mods, hooks_type>;
+  struct row_at {
+    const score_mod& mod;
+    __device__ __forceinline__ position operator()(int half) const {
+      return mod.position_of_half(half);
+    }
+  };
+  using tile_form = score_mod_tile<mods, launch_args, row_at>;
 
  public:
+  /// Biases are asked for while products are made: rows of three warpgroups have no registers for
+  /// it.
+  static constexpr bool loads_ahead =
+      mods::has_biases && !row_form::calls_functors && Traits::consumers == 2;
+  struct no_biases {};
+  using biases = std::conditional_t<loads_ahead, typename tile_form::biases, no_biases>;
   /// What is outside of rows' intervals is -inf afterwards.
   static constexpr bool hides_outside = Traits::calls_functors;
 
@@ -63,33 +77,58 @@ class score_mod {
         warpgroup_(warpgroup),
         thread_(static_cast<int>(prim::cuda::thread_index())) {}
 
+  /// Finds where the biases of the lane's rows lie, once a work tile.
+  __device__ __forceinline__ void begin() const {
+    if constexpr (loads_ahead) {
+      const row_at rows{*this};
+      const tile_form scores(args_, tiles_of(lane_.scores), rows, thread_, 0);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) lane_.biases[half] = scores.first_biases(half);
+    }
+  }
+  /// Asks for the biases of a tile of keys.
+  __device__ __forceinline__ void ask(int tile, biases& first) const {
+    if constexpr (loads_ahead) {
+      using pair = bias_pair<typename Traits::element>;
+      const int key0 = tile * Traits::block_kv;
+      if (lane_.biases[0] == nullptr || !args_.wide || !can_read(key0)) return;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        tile_form::load(static_cast<const pair*>(lane_.biases[half]), key0, first.row[half]);
+      }
+    }
+  }
+
   /// Products with a tile of keys become logits; what is outside of rows' intervals may be
   /// anything, as long as `inside` is false where there is such. True if products stay without
   /// their cap (`cap_products`).
-  __device__ __forceinline__ bool apply(int tile, bool inside) const {
+  __device__ __forceinline__ bool apply(int tile, bool inside, biases& first) const {
     bool uncapped = false;
     if constexpr (Traits::caps_products) {
       if (args_.cap.rate != 0.0f) uncapped = cap_products(lane_, args_.cap);
     }
     if constexpr (row_form::changes || row_form::reads || row_form::calls_functors) {
-      change_and_hide(tile, inside);
+      change_and_hide(tile, inside, first);
     }
     return uncapped;
   }
 
  private:
   /// All but the cap of products.
-  __device__ __forceinline__ void change_and_hide(int tile, bool inside) const {
+  __device__ __forceinline__ void change_and_hide(int tile, bool inside, biases& first) const {
     const int key0 = tile * Traits::block_kv;
     const bool looks =
         Traits::walks_tiles ? lane_.walk.hides_some(tile) : hides_some(planned_, warpgroup_, tile);
     if constexpr (!row_form::calls_functors) {
       if (!row_form::reads || (args_.wide && can_read(key0))) {
-        const auto row_at = [&](int half) { return position_of_half(half); };
-        score_mod_tile<mods, launch_args, decltype(row_at)> scores(args_, tiles_of(lane_.scores),
-                                                                   row_at, thread_, key0);
+        const row_at rows{*this};
+        tile_form scores(args_, tiles_of(lane_.scores), rows, thread_, key0);
         if constexpr (row_form::changes) {
-          if (!args_.plain) scores.change();
+          if constexpr (loads_ahead) {
+            if (!args_.plain) scores.change(first);
+          } else if (!args_.plain) {
+            scores.change();
+          }
         }
         if (looks) scores.hide();
         return;
@@ -168,6 +207,32 @@ class score_mod {
   const int thread_;
 };
 
+/// Rows that are not used hold what was there before, or rows of others: their scores move no
+/// reference, which would move those of their warp. After `set_reference`.
+template <class Traits>
+__device__ __forceinline__ void leave_out_unused(const planned_tile<Traits>& planned, int warpgroup,
+                                                 lane_tile<Traits>& lane) {
+  const int row = row_of_lane(static_cast<int>(prim::cuda::thread_index()), warpgroup);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (row + 8 * half >= planned.work.used) lane.reference[half] = -prim::minus_infinity;
+  }
+}
+
+/// What draws for the lane's rows begin with, once a work tile.
+template <class Traits>
+__device__ __forceinline__ void begin_draws(const launch_args& args,
+                                            const planned_tile<Traits>& planned, int warpgroup,
+                                            lane_tile<Traits>& lane) {
+  if constexpr (Traits::begins_draws) {
+    const int row = row_of_lane(static_cast<int>(prim::cuda::thread_index()), warpgroup);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      lane.rounds[half] = begin_rounds(args.dropout, query_of(args, planned.work, row + 8 * half));
+    }
+  }
+}
+
 /// Which weights of a lane dropout keeps: word w has those of 64 keys (`kept_elements`).
 template <class Traits>
 struct kept_weights {
@@ -175,23 +240,18 @@ struct kept_weights {
   std::uint32_t bits[words];
 
   __device__ __forceinline__ void draw(const launch_args& args, const planned_tile<Traits>& planned,
-                                       int warpgroup, int tile) {
+                                       const lane_tile<Traits>& lane, int warpgroup, int tile) {
     if constexpr (Traits::drops) {
 #pragma unroll
       for (std::uint32_t& word : bits) word = 0xffffffffu;
       if (!args.call.dropout) return;
       const int thread = static_cast<int>(prim::cuda::thread_index());
-      const int row = row_of_lane(thread, warpgroup);
-      const query_row low = query_of(args, planned.work, row);
-      const query_row high = query_of(args, planned.work, row + 8);
       const int key0 = tile * Traits::block_kv;
-      bits[0] = kept_elements < Traits::key_tiles < 8
-                    ? Traits::key_tiles
-                    : 8 > (args.dropout, args.last_dropped, thread, planned.work.sequence, low,
-                           high, key0);
+      bits[0] = draw_keys<(Traits::key_tiles < 8 ? Traits::key_tiles : 8)>(args, planned, lane,
+                                                                           thread, warpgroup, key0);
       if constexpr (words > 1) {
-        bits[1] = kept_elements<Traits::key_tiles - 8>(args.dropout, args.last_dropped, thread,
-                                                       planned.work.sequence, low, high, key0 + 64);
+        bits[1] =
+            draw_keys<Traits::key_tiles - 8>(args, planned, lane, thread, warpgroup, key0 + 64);
       }
     }
   }
@@ -203,6 +263,23 @@ struct kept_weights {
       for (int i = 0; i < Traits::block_kv / 2; ++i) {
         lane.scores[i] = (bits[i / 32] >> i % 32 & 1u) != 0 ? lane.scores[i] : 0.0f;
       }
+    }
+  }
+
+ private:
+  template <int KeyTiles>
+  static __device__ __forceinline__ std::uint32_t draw_keys(const launch_args& args,
+                                                            const planned_tile<Traits>& planned,
+                                                            const lane_tile<Traits>& lane,
+                                                            int thread, int warpgroup, int key0) {
+    if constexpr (Traits::begins_draws) {
+      return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,
+                                     lane.rounds, key0);
+    } else {
+      const int row = row_of_lane(thread, warpgroup);
+      return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,
+                                     query_of(args, planned.work, row),
+                                     query_of(args, planned.work, row + 8), key0);
     }
   }
 };

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -27,12 +28,14 @@ struct lane_tile {
   float scores[Traits::block_kv / 2];
   float out[Traits::v_columns / 2];  ///< sums of weights times values
   std::uint32_t weights[Traits::weight_words];
-  float reference[2];  ///< in powers of 2, less the headroom
-  float sum[2];        ///< of this lane's weights
-  float scale;         ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
-  float size[2];       ///< caps_exponents: largest products of this lane, without their signs
-  position rows[2];    ///< calls_functors
-  tile_walk walk;      ///< walks_tiles
+  float reference[2];       ///< in powers of 2, less the headroom
+  float sum[2];             ///< of this lane's weights
+  float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
+  float size[2];            ///< caps_exponents: largest products of this lane, without their signs
+  position rows[2];         ///< calls_functors
+  tile_walk walk;           ///< walks_tiles
+  const void* biases[2];    ///< score_mod::loads_ahead: of its rows
+  rounds_of_row rounds[2];  ///< begins_draws: what draws for its rows begin with
   /// adds_distances, in powers of 2: what a key of distance adds, and the position that it counts
   /// from, less the lane's first column; what scores of the tile at hand lack of their logits.
   float factor[2];

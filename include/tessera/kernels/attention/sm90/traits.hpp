@@ -112,6 +112,8 @@ struct kernel_traits {
   /// The work of a call may be a list that the device writes (launch_listed.hpp).
   static constexpr bool lists =
       schedule_sm90::takes_lists(config) && !Hooks::has_logits && !Hooks::has_mask;
+  /// Rows see intervals of keys that a kernel has found (segment_runs.hpp).
+  static constexpr bool reads_runs = requires { Kernel::reads_runs; };
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
@@ -120,6 +122,11 @@ struct kernel_traits {
   static constexpr int v_columns = sm90_columns(v_head_dim);
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
+
+  /// What rounds of draws make of a row stays in registers, where there are such.
+  static constexpr bool begins_draws =
+      drops && (block_q == 2 * rows_of_warpgroup ||
+                config.features.without(base_features | attention_feature::dropout).empty());
 
   /// Warpgroup 0 plans and brings tiles; each of the others has 64 rows.
   static constexpr int consumers = block_q / rows_of_warpgroup;
@@ -266,7 +273,10 @@ struct launch_args {
   divisor parts{};                  ///< of each of the others
   float4* sums_of_parts = nullptr;  ///< [shared tile][part][warpgroup][v_columns / 8 + 1][thread]
   int tokens_of_tile = 0;           ///< query positions of a work tile
-  int row_blocks = 0;               ///< work tiles of a dense entry and `heads_of_tile` heads
+  /// -n: the first tile of a sequence may lack multiples of n tokens; 0: the last lacks what it
+  /// does.
+  int lacking_tokens = 0;
+  int row_blocks = 0;  ///< work tiles of a dense entry and `heads_of_tile` heads
   divisor heads_of_tile{};
   divisor group{};          ///< query heads of a key/value head
   divisor head_blocks{};    ///< q_heads / heads_of_tile
@@ -301,7 +311,9 @@ struct launch_args {
   float* partial_out = nullptr;  ///< where they leave rows that are not finished, as sm80 rows do
   float* partial_stats = nullptr;
   int partial_stride = 0;
-  bool planner_asks = false;  ///< walks_tiles: words are made by planners
+  row_keys* run_keys = nullptr;  ///< segment_runs.hpp: [entry][row]; and 1 of each entry whose
+  int* scattered = nullptr;      ///< segments are not one run of keys each; null: nobody looks
+  bool planner_asks = false;     ///< walks_tiles: words are made by planners
 };
 
 /// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
@@ -345,5 +357,7 @@ __device__ __forceinline__ std::uint32_t pack_out(const launch_args& args, float
 }
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
+/// Behind every key.
+inline constexpr int longest_key = 1 << 30;
 
 }  // namespace tessera::kernels::attention::sm90

@@ -37,11 +37,22 @@ __device__ __forceinline__ void set_heads(work_tile& work, const launch_args& ar
   work.kv_head = args.group.quotient(work.first_head);
 }
 
-/// Rows of the tile out of `queries` there are, of which `work.q_len` are used.
-__device__ __forceinline__ void set_rows(work_tile& work, const launch_args& args, int queries) {
+/// Rows of `tokens` tokens from `work.first_query` on, of which those before `work.q_len` are used.
+__device__ __forceinline__ void set_rows(work_tile& work, const launch_args& args, int tokens) {
   const int heads = static_cast<int>(args.heads_of_tile.value);
-  work.rows = min(args.tokens_of_tile, queries - work.first_query) * heads;
+  work.rows = tokens * heads;
   work.used = max(0, min(work.rows, (work.q_len - work.first_query) * heads));
+}
+
+/// Block `block` of the `blocks` that `queries` rows of a sequence and a head are cut into. The
+/// tile that is not full is the first where later rows see more keys
+/// (`launch_args::lacking_tokens`).
+__device__ __forceinline__ void set_block(work_tile& work, const launch_args& args, int block,
+                                          int blocks, int queries) {
+  const int lacking = (blocks * args.tokens_of_tile - queries) & args.lacking_tokens;
+  work.first_query = max(0, block * args.tokens_of_tile - lacking);
+  const int end = min(queries, (block + 1) * args.tokens_of_tile - lacking);
+  set_rows(work, args, end - work.first_query);
 }
 
 /// Block `block` of the rows of an entry, of head block `head_block`.
@@ -50,9 +61,8 @@ __device__ __forceinline__ work_tile entry_work_tile(const launch_args& args, in
   work_tile work;
   set_sequence(work, args.call, entry);
   set_heads(work, args, head_block);
-  work.first_query = block * args.tokens_of_tile;
   work.block = entry * args.row_blocks + block;
-  set_rows(work, args, static_cast<int>(args.call.q_len));
+  set_block(work, args, block, args.row_blocks, static_cast<int>(args.call.q_len));
   return work;
 }
 
@@ -103,15 +113,15 @@ __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, i
     }
     const int nearest = __ffs(static_cast<int>(past)) - 1;
     const int sequence = base + nearest;
-    // The last rows of a sequence first: they see most keys under a causal mask.
-    work.first_query =
-        (__shfl_sync(prim::cuda::all_lanes, sum, nearest) - 1 - block) * args.tokens_of_tile;
     if (sequence < sequences) {
       set_sequence(work, call, sequence);
     } else {
       work.q_begin = __shfl_sync(prim::cuda::all_lanes, begin, nearest);
     }
-    set_rows(work, args, __shfl_sync(prim::cuda::all_lanes, queries, nearest));
+    // The last rows of a sequence first: they see most keys under a causal mask.
+    const int from_last = __shfl_sync(prim::cuda::all_lanes, sum, nearest) - 1 - block;
+    set_block(work, args, from_last, __shfl_sync(prim::cuda::all_lanes, blocks, nearest),
+              __shfl_sync(prim::cuda::all_lanes, queries, nearest));
     break;
   }
   return work;
@@ -155,7 +165,8 @@ __device__ __forceinline__ work_tile listed_work_tile(const launch_args& args,
   work.k_len = static_cast<int>(entry.seq.k_len);
   set_heads(work, args, head_block);
   work.first_query = args.heads_of_tile.quotient(item.first_row);
-  set_rows(work, args, static_cast<int>(entry.seq.q_len));
+  set_rows(work, args,
+           min(args.tokens_of_tile, static_cast<int>(entry.seq.q_len) - work.first_query));
   return work;
 }
 
