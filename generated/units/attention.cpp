@@ -280,7 +280,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "042b12e8e0a6273e";
-  if (kind == device_kind::cuda) return "48d647e5064a827a";
+  if (kind == device_kind::cuda) return "f58b3e0fb92acbb7";
   return {};
 }
 

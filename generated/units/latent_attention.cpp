@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9aa84afa86b50f5e";
-  if (kind == device_kind::cuda) return "30eff07b351fae1f";
+  if (kind == device_kind::cuda) return "9b09726dfc03d366";
   return {};
 }
 

@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "de9570985f230418";
-  if (kind == device_kind::cuda) return "64217b645a23f808";
+  if (kind == device_kind::cuda) return "da0009e8c44247d8";
   return {};
 }
 

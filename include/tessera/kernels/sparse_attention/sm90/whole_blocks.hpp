@@ -23,9 +23,10 @@ struct whole_blocks : sm80::visible_pairs {
                   int keys) {
     constexpr int rows = attention::sm90::rows_of_warpgroup;
     const bool asks = pairs.needs_bounds() || pairs.mask.data != nullptr || pairs.chunk_size > 0;
+    const std::int64_t farthest = call.q_len + call.kv_len;  // from a query to a key, at most
     return pairs.block_mask.data != nullptr && !asks && call.soft_cap == 0.0f &&
-           call.window_left >= call.kv_len && call.window_right >= call.kv_len &&
-           rows % heads == 0 && pairs.block_q % (rows / heads) == 0 && pairs.block_k % keys == 0 &&
+           call.window_left >= farthest && call.window_right >= farthest && rows % heads == 0 &&
+           pairs.block_q % (rows / heads) == 0 && pairs.block_k % keys == 0 &&
            pairs.block_q <= longest && pairs.block_k <= longest &&
            call.kv_len <= std::int64_t{attention::sm90::near_words} * 32 * keys;
   }
