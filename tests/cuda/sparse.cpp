@@ -1,6 +1,7 @@
 // Sparse attention where only a device has something to prove: with nothing hidden, blocksparse
-// attention has the bits of the dense row that it stands on; tokens side by side that share
-// selected blocks see what each of them selects.
+// attention has the bits of the dense row that it stands on; masks of whole blocks have those of
+// masks that are asked about pairs; tokens side by side that share selected blocks see what each of
+// them selects.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -126,6 +127,59 @@ void run_on(const char* row, const char* operation, const Args& args, const Opti
   const status done =
       support::call_here(*known.kind, {known.op, tensors_of(args), &options}, {.row = row});
   ASSERT_TRUE(done) << done.message();
+}
+
+TEST(blocksparse_attention, masks_of_whole_blocks_have_the_bits_of_masks_of_pairs) {
+  for (const support::tested_row& tested : support::tested_rows()) {
+    if (tested.kind->name != sparse_attention_family::name) continue;
+    const auto& config = tested.row->config_as<sparse_attention_config>();
+    if (config.pattern != sparse_pattern::blocksparse || config.pass != kernel_pass::forward ||
+        config.type != dtype::bf16 || !support::runs_here(config.target)) {
+      continue;
+    }
+    for (const bool causal : {false, true}) {
+      for (const std::int64_t heads : {std::int64_t{1}, tokens_of_heads::q_heads}) {
+        SCOPED_TRACE(std::string(tested.row->name) + (causal ? ", causal" : "") +
+                     (heads == 1 ? "" : ", of each head"));
+        tokens_of_heads of(config.head_dim);
+        // The first blocks of keys are not finite, and hidden from every second block of rows;
+        // some rows see nothing.
+        constexpr std::int64_t block_rows = (tokens_of_heads::length + 63) / 64, block_keys = 6;
+        std::vector<std::uint8_t> shown;
+        for (std::int64_t at = 0; at < heads * block_rows * block_keys; ++at) {
+          const std::int64_t row = at / block_keys % block_rows, key = at % block_keys;
+          shown.push_back(row % 5 != 3 && (row + key + at / 100) % (key == 0 ? 2 : 3) == 0 ? 1 : 0);
+        }
+        for (auto* rows : {&of.k, &of.v}) {
+          std::fill(rows->begin(), rows->begin() + 3 * config.head_dim,
+                    bf16(std::numeric_limits<float>::quiet_NaN()));
+        }
+        const std::uint8_t all_pairs = 1;
+        blocksparse_attention_args args{
+            .q = of.rows(of.q, of.q_heads),
+            .k = of.rows(of.k, of.kv_heads),
+            .v = of.rows(of.v, of.kv_heads),
+            .block_mask = view(shown.data(), {std::int64_t{1}, heads, block_rows, block_keys}),
+            .out = of.rows(of.out, of.q_heads),
+            .lse = view(of.lse.data(), {std::int64_t{1}, of.q_heads, of.length})};
+        const blocksparse_attention_options options{
+            .causal = causal, .block_q = 64, .block_k = 128};
+        run_on(std::string(tested.row->name).c_str(), "blocksparse_attention", args, options);
+        const std::vector<bf16> got = of.out;
+        const std::vector<float> got_lse = of.lse;
+        args.mask =
+            view(&all_pairs, {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1}});
+        std::fill(of.out.begin(), of.out.end(), bf16(-1.0f));
+        run_on(std::string(tested.row->name).c_str(), "blocksparse_attention", args, options);
+        const auto are_same = [](auto x, auto y) {
+          const auto a = static_cast<float>(x), b = static_cast<float>(y);
+          return a == b || (std::isnan(a) && std::isnan(b));
+        };
+        EXPECT_TRUE(std::equal(got.begin(), got.end(), of.out.begin(), are_same));
+        EXPECT_TRUE(std::equal(got_lse.begin(), got_lse.end(), of.lse.begin(), are_same));
+      }
+    }
+  }
 }
 
 TEST(blocksparse_attention, with_nothing_hidden_has_the_gradients_of_the_dense_row) {

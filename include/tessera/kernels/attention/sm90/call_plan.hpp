@@ -27,7 +27,7 @@ class_plan classes_for(const attention_kernel_args& args, const schedule& cut) {
   using traits = kernel_traits<Kernel, Hooks>;
   constexpr bool masks = traits::has(attention_feature::mask);
   constexpr bool segments = traits::has(attention_feature::segments);
-  constexpr bool asks = prim::classifies_tiles<decltype(Hooks::mask)>;
+  constexpr bool asks = prim::classifies_tiles<decltype(Hooks::mask)> && !traits::whole_tiles;
   const bool masked = masks && args.mask.data != nullptr;
   if (!asks && !masked && !(segments && args.q_segments.data != nullptr)) return {};
   const schedule_sm90::call_sizes sizes = schedule_sm90::sizes_of(args);

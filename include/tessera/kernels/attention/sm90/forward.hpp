@@ -121,7 +121,9 @@ class consumer {
           tile = shown_before(planned, tile + 1, first);
           if (tile < first) break;
         }
-        next_tile(planned, tile, tile >= full_last || tile < full_first);
+        bool clips = tile >= full_last || tile < full_first;
+        if constexpr (Traits::whole_tiles) clips = clips || lane_.walk.hides_some(tile);
+        next_tile(planned, tile, clips);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
@@ -234,7 +236,7 @@ class consumer {
                                                 typename score_mod<Traits>::biases& ahead) {
     if constexpr (Traits::adds_distances) {
       add_distances(args_, tile, lane_);
-    } else if constexpr (Traits::modifies) {
+    } else if constexpr (Traits::modifies && !Traits::whole_tiles) {
       return score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_)
           .apply(tile, !clips, ahead);
     }
@@ -252,6 +254,8 @@ class consumer {
     for (row_keys& keys : seen) {
       keys.begin -= key0;
       keys.end -= key0;
+      // A tile that other rows of the work tile are shown.
+      if (Traits::whole_tiles && lane_.walk.hides_some(tile)) keys.end = 0;
     }
 #pragma unroll
     for (int i = 0; i < Traits::block_kv / 2; ++i) {

@@ -59,7 +59,7 @@ struct row_kernels {
           prim::cuda::kernel_entry{
               reinterpret_cast<const void*>(&forward_kernel<run_row<Kernel>, flash_hooks<>>),
               static_cast<int>(sizeof(shared_plan<plain>))}};
-    } else if constexpr (traits::classifies) {
+    } else if constexpr (traits::classifies && !traits::whole_tiles) {
       return std::array{
           forward,
           prim::cuda::kernel_entry{reinterpret_cast<const void*>(&classify_tiles<Kernel, traits>)}};
@@ -158,7 +158,7 @@ cudaError_t launch_classify(launch_args& launched, const Hooks& hooks,
                             const schedule_sm90::class_schedule& classes, std::byte* workspace,
                             cudaStream_t stream, bool dependent) {
   using traits = kernel_traits<Kernel, Hooks>;
-  if constexpr (traits::classifies) {
+  if constexpr (traits::classifies && !traits::whole_tiles) {
     if (classes.words() == 0) return cudaSuccess;
     if constexpr (traits::walks_tiles) {
       launched.planner_asks = hooks.mask.is_quick() && classes.words_of_row <= near_words;

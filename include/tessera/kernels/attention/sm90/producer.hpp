@@ -69,8 +69,13 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
   }
   for (;; place.advance()) {
     place.wait_empty(barriers);
-    plan_tile<Traits>(args, hooks, index, shared.tile[place.stage()],
-                      place.full(prim::cuda::shared_address(&shared.of_work)));
+    planned_tile<Traits>& planned = shared.tile[place.stage()];
+    const std::uint32_t known = place.full(prim::cuda::shared_address(&shared.of_work));
+    if constexpr (Traits::whole_tiles) {
+      hooks.mask.plan(args, index, planned, known);
+    } else {
+      plan_tile<Traits>(args, hooks, index, planned, known);
+    }
     if (threadIdx.x % prim::cuda::warp_size == 0) {
       shared.tile[place.stage()].follows = index != static_cast<int>(blockIdx.x);
     }

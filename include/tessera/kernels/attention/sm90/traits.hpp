@@ -57,6 +57,10 @@ struct row_keys {
 /// about the tiles of its work tile (tile_classes.hpp).
 template <class Mask>
 inline constexpr bool walks_shown_tiles = false;
+/// Such functors that are asked about tiles alone: all that rows of a warpgroup may see of a tile
+/// is shown to them, or nothing is.
+template <class Mask>
+inline constexpr bool shows_whole_tiles = false;
 
 /// Compile-time numbers of one kernel, with the user's functors.
 template <class Kernel, class Hooks = flash_hooks<>>
@@ -100,12 +104,14 @@ struct kernel_traits {
                                      has(attention_feature::segments) ||
                                      prim::classifies_tiles<decltype(Hooks::mask)>;
   static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)>;
+  static constexpr bool whole_tiles = shows_whole_tiles<decltype(Hooks::mask)>;
   /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
   /// done to scores: added to products (functor_rows.hpp).
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
                                          !Hooks::has_mask && !codes_of_heads &&
                                          config.features.without(base_features).empty();
-  static constexpr bool calls_functors = (Hooks::has_logits || Hooks::has_mask) && !adds_distances;
+  static constexpr bool calls_functors =
+      (Hooks::has_logits || Hooks::has_mask) && !adds_distances && !whole_tiles;
   /// The last work tiles may be shared by their keys (key_parts.hpp).
   static constexpr bool shares_keys = schedule_sm90::shares_keys(config) && !Hooks::has_mask &&
                                       (!Hooks::has_logits || adds_distances);
@@ -137,8 +143,12 @@ struct kernel_traits {
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
   /// about 28 are taken by all but sums, scores and weights.
   /// A planner that asks about tiles takes more than one that does not.
-  static constexpr int producer_registers = consumers == 3 ? 32 : walks_tiles ? 88 : 40;
-  static constexpr int consumer_registers = consumers == 3 ? 160 : walks_tiles ? 208 : 232;
+  static constexpr int producer_registers = consumers == 3                ? 32
+                                            : walks_tiles && !whole_tiles ? 88
+                                                                          : 40;
+  static constexpr int consumer_registers = consumers == 3                ? 160
+                                            : walks_tiles && !whole_tiles ? 208
+                                                                          : 232;
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(walks_tiles || consumer_registers - 28 == sm90_registers_for_tiles(consumers));
 

@@ -48,7 +48,7 @@ class dense_selected {
   using dense_type = dense_forward<dense_kernels_type>;
   static constexpr int threads = tile_threads;
   /// Scores that are there at a time, in bytes, but for those of 16 tokens.
-  static constexpr std::int64_t most_score_bytes = std::int64_t{128} << 20;
+  static constexpr std::int64_t most_score_bytes = std::int64_t{256} << 20;
 
  public:
   dense_selected(const latent_attention_kernel_args& args, int multiprocessors,

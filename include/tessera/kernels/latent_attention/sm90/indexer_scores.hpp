@@ -1,11 +1,11 @@
 // Scores of an indexer with wgmma, for the tokens of a part of an entry:
 //
-//   for each two tokens, for each 64 index heads { products of 256 keys; scores += weights
+//   for each four tokens, for each 64 index heads { products of 256 keys; scores += weights
 //   relu(products) }
 //
 // A block has 256 keys, which stay in shared memory, 128 keys a warpgroup, and 64 tokens. One
-// warp brings their index queries, another their weights. While products of 64 keys are under way,
-// those of the other 64 become scores.
+// warp brings their index queries, another their weights. While products of one warpgroup are under
+// way, those of the other become scores.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ using sm80::selection_memory;
 using sm80::token_part;
 
 struct wide_indexer {
-  static constexpr int heads = 64, keys = 256, width = 128, tokens = 64, stages = 4;
-  static constexpr int together = 2;  ///< tokens of a product
+  static constexpr int heads = 64, keys = 256, width = 128, tokens = 64, stages = 2;
+  static constexpr int together = 4;  ///< tokens of a product
   static constexpr int columns = together * heads;
   static constexpr int warpgroups = 2, threads = 128 * (warpgroups + 1);
   static constexpr int keys_of_warpgroup = keys / warpgroups, blocks = keys_of_warpgroup / 64;
@@ -45,7 +45,7 @@ struct wide_indexer {
   static constexpr int panel_bytes = columns * prim::cuda::panel_row_bytes;
   static constexpr int k_panel_bytes = keys * prim::cuda::panel_row_bytes;
   static constexpr int sums = columns / 2;
-  static constexpr int producer_registers = 40, consumer_registers = 232;
+  static constexpr int producer_registers = 72, consumer_registers = 216;
 
   struct memory {
     alignas(1024) unsigned char k[panels * k_panel_bytes];
@@ -56,7 +56,7 @@ struct wide_indexer {
   };
   static constexpr int shared_bytes = static_cast<int>(sizeof(memory));
 
-  /// Index queries and keys as the copy unit brings them: 64 heads of two tokens, a block's keys.
+  /// Index queries and keys as the copy unit brings them: 64 heads of four tokens, a block's keys.
   struct maps {
     CUtensorMap q, k;
   };
@@ -80,7 +80,7 @@ struct indexer_block {
   int first = 0, last = 0;
 };
 
-/// Steps of a block: 64 heads of two tokens each.
+/// Steps of a block: 64 heads of four tokens each.
 __device__ __forceinline__ int index_chunks(const key_indexer& of) {
   return static_cast<int>(ceil_div(of.heads, wide_indexer::heads));
 }
@@ -135,20 +135,28 @@ class indexer_warpgroup {
     prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared_.of_k), 0);
     const int chunks = index_chunks(args_.indexer);
     const int steps = index_steps(args_.indexer, block_);
-    float low[plan::sums], high[plan::sums];
+    float products[plan::sums];
+    // The second warpgroup begins once the first has products, and stays that much behind.
+    if (warpgroup_ == 1) prim::cuda::wait_for_threads(1, both);
 #pragma unroll 1
     for (int at = 0; at < steps; ++at) {
       place_.wait_full(barriers());
-      multiply(low, 0);
-      multiply(high, 1);
-      take<1>(low, 0, at, chunks, place_);
-      take<0>(high, 1, at, chunks, place_);
-      release(place_);
+#pragma unroll
+      for (int m = 0; m < plan::blocks; ++m) {
+        multiply(products, m);
+        prim::cuda::wait_products<0>();
+        prim::cuda::keep_in_place(products);
+        if (m == 0 && at == 0 && warpgroup_ == 0) prim::cuda::arrive_for_threads(1, both);
+        take(products, m, at, chunks);
+      }
+      release();
       place_.advance();
     }
   }
 
  private:
+  static constexpr int both = plan::warpgroups * prim::cuda::warpgroup_size;
+
   /// Products of 64 keys with the heads at hand.
   __device__ __forceinline__ void multiply(float (&products)[plan::sums], int m) {
     const std::uint64_t a = prim::cuda::describe_panels(
@@ -167,13 +175,10 @@ class indexer_warpgroup {
     prim::cuda::commit_products();
   }
 
-  /// Products of a place become scores, with so many others under way that were asked for later.
-  template <int Others>
-  __device__ __forceinline__ void take(float (&products)[plan::sums], int m, int at, int chunks,
-                                       const prim::cuda::ring_place<plan::stages>& place) {
-    prim::cuda::wait_products<Others>();
-    prim::cuda::keep_in_place(products);
-    const float* const weights = shared_.weights[place.stage()] + lane_ % 4 * 2;
+  /// Products of the place at hand become scores.
+  __device__ __forceinline__ void take(const float (&products)[plan::sums], int m, int at,
+                                       int chunks) {
+    const float* const weights = shared_.weights[place_.stage()] + lane_ % 4 * 2;
     float(&scores)[2 * plan::together] = scores_[m];
 #pragma unroll
     for (int i = 0; i < plan::columns / 8; ++i) {
@@ -191,28 +196,32 @@ class indexer_warpgroup {
     if (at % chunks == chunks - 1) write(scores, m, block_.first + at / chunks * plan::together);
   }
 
-  /// Sums of four lanes, of which each ends with those of one row of one token.
+  /// Sums of four lanes, of which each ends with those of one row of every second token.
   __device__ __forceinline__ void write(float (&scores)[2 * plan::together], int m, int token) {
-    static_assert(plan::together == 2);
     const bool odd = (lane_ & 1) != 0, second = (lane_ & 2) != 0;
     const auto gather = [](bool upper, float low, float up, int lanes) {
       return (upper ? up : low) + __shfl_xor_sync(prim::cuda::all_lanes, upper ? low : up, lanes);
     };
-    const float of_first = gather(odd, scores[0], scores[1], 1);
-    const float of_second = gather(odd, scores[2], scores[3], 1);
-    const float sum = gather(second, of_first, of_second, 2);
     const std::int64_t key = block_.key0 + row_ + m * 64 + (odd ? 8 : 0);
     token += second ? 1 : 0;
-    if (key < memory_.score_row && token < block_.last) {
-      memory_.scores[token * memory_.score_row + key] = sm80::ordered(sum);
+#pragma unroll
+    for (int pair = 0; pair < plan::together / 2; ++pair) {
+      const float* const own = scores + 4 * pair;
+      const float of_first = gather(odd, own[0], own[1], 1);
+      const float of_second = gather(odd, own[2], own[3], 1);
+      const float sum = gather(second, of_first, of_second, 2);
+      const int at = token + 2 * pair;
+      if (key < memory_.score_row && at < block_.last) {
+        memory_.scores[at * memory_.score_row + key] = sm80::ordered(sum);
+      }
     }
 #pragma unroll
     for (float& score : scores) score = 0.0f;
   }
 
-  __device__ __forceinline__ void release(const prim::cuda::ring_place<plan::stages>& place) {
+  __device__ __forceinline__ void release() {
     __syncwarp();
-    if (lane_ == 0) place.release(barriers());
+    if (lane_ == 0) place_.release(barriers());
   }
   __device__ __forceinline__ std::uint32_t barriers() const {
     return prim::cuda::shared_address(&shared_.of_q);
@@ -228,7 +237,7 @@ class indexer_warpgroup {
   prim::cuda::ring_place<plan::stages> place_;
 };
 
-/// Index queries of the block's tokens, 64 heads of two of them after the other. By one warp.
+/// Index queries of the block's tokens, 64 heads of four of them after the other. By one warp.
 __device__ __forceinline__ void bring_index_queries(const latent_attention_kernel_args& args,
                                                     const wide_indexer::maps& maps,
                                                     const token_part& part,
@@ -267,7 +276,7 @@ __device__ __forceinline__ void bring_index_queries(const latent_attention_kerne
   }
 }
 
-/// Their weights, asked for one step ahead. By one warp, four a lane.
+/// Their weights, asked for one step ahead. By one warp, eight a lane.
 __device__ __forceinline__ void bring_index_weights(const latent_attention_kernel_args& args,
                                                     const token_part& part,
                                                     const indexer_block& block,

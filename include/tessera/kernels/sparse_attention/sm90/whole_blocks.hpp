@@ -1,0 +1,141 @@
+// Masks of blocks that tiles of the dense kernels lie in: a tile is shown to the rows of a
+// warpgroup or hidden from them, and no pair is asked about.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/kernels/attention/sm90/plan_tile.hpp>
+#include <tessera/kernels/attention/sm90/tile_classes.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/work_tile.hpp>
+#include <tessera/kernels/sparse_attention/sm80/visible_pairs.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::sparse_attention::sm90 {
+
+/// Who sees whom by such a mask and causality alone.
+struct whole_blocks : sm80::visible_pairs {
+  /// Whether a call whose work tiles have the rows of `heads` heads is such: those of a warpgroup
+  /// and tiles of `keys` keys lie in blocks, and the planner has words for all tiles.
+  static bool are(const sm80::visible_pairs& pairs, const attention_kernel_args& call, int heads,
+                  int keys) {
+    constexpr int rows = attention::sm90::rows_of_warpgroup;
+    const bool asks = pairs.needs_bounds() || pairs.mask.data != nullptr || pairs.chunk_size > 0;
+    const std::int64_t farthest = call.q_len + call.kv_len;  // from a query to a key, at most
+    return pairs.block_mask.data != nullptr && !asks && call.soft_cap == 0.0f &&
+           call.window_left >= farthest && call.window_right >= farthest && rows % heads == 0 &&
+           pairs.block_q % (rows / heads) == 0 && pairs.block_k % keys == 0 &&
+           pairs.block_q <= longest && pairs.block_k <= longest &&
+           call.kv_len <= std::int64_t{attention::sm90::near_words} * 32 * keys;
+  }
+
+  /// What attention/sm90/plan_tile.hpp leaves of a work tile, with little code: what is run once a
+  /// work tile does not stay in the instruction cache beside the loops of the others.
+  template <class Planned>
+  __device__ __forceinline__ void plan(const attention::sm90::launch_args& args, int index,
+                                       Planned& planned, std::uint32_t known) const {
+    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    if (index >= args.tiles) {
+      if (lane == 0) planned.work.sequence = -1;
+      if (lane == 0) prim::cuda::arrive(known);
+      __syncwarp();
+      return;
+    }
+    const attention::sm90::work_tile work = attention::sm90::dense_work_tile(args, index);
+    const bool ends_early = args.call.causal;
+    // From a query to the end of the keys that it may see.
+    const int reach =
+        1 + (args.call.top_left ? 0 : static_cast<int>(args.call.kv_len - args.call.q_len));
+    const auto end_of = [&](int query) {
+      return ends_early ? max(0, min(work.k_len, query + reach)) : work.k_len;
+    };
+    if (lane == 0) {
+      planned.work = work;
+      planned.piece = -1;
+      planned.query_offset = reach - 1;
+      planned.classes = planned.words;
+    }
+    __syncwarp();
+    leave_shown_tiles(args, work, end_of, planned);
+    if (lane == 0) {
+      planned.late = attention::sm90::tile_behind(planned, attention::sm90::shown_ahead(planned));
+      prim::cuda::arrive(known);
+    }
+#pragma unroll 1
+    for (int row = lane; row < tile_rows; row += prim::cuda::warp_size) {
+      const int query = work.first_query + args.heads_of_tile.quotient(row);
+      planned.keys[row] = {0, row < work.used ? end_of(query) : 0};
+    }
+  }
+
+ private:
+  static constexpr std::int64_t longest = attention::sm90::longest_length;
+  static constexpr int tile_rows = 128, tile_keys = 128, warpgroups = 2;
+
+  /// Tiles of keys that the rows of each warpgroup are shown, 32 in a word, and their ranges.
+  template <class EndOf, class Planned>
+  __device__ __forceinline__ void leave_shown_tiles(const attention::sm90::launch_args& args,
+                                                    const attention::sm90::work_tile& work,
+                                                    const EndOf& end_of, Planned& planned) const {
+    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    const int tokens =
+        attention::sm90::rows_of_warpgroup / static_cast<int>(args.heads_of_tile.value);
+    const int tiles = (work.k_len + tile_keys - 1) / tile_keys;
+    attention::sm90::tile_range block;
+#pragma unroll 1
+    for (int n = 0; n < warpgroups; ++n) {
+      const int query = work.first_query + n * tokens;
+      const int last = min(query + tokens, work.q_len) - 1;
+      const int seen = last >= query ? end_of(last) : 0;
+      attention::sm90::tile_range own;
+      own.full_last = end_of(query) / tile_keys;
+      const std::uint8_t* const shown = blocks_of_row(work, query);
+#pragma unroll 1
+      for (int word = 0; word * 32 < tiles; ++word) {
+        const int key = (word * 32 + lane) * tile_keys;
+        const std::uint32_t some =
+            __ballot_sync(prim::cuda::all_lanes, key < seen && is_shown(shown, key));
+        if (some != 0) {
+          if (own.last == 0) own.first = word * 32 + __ffs(static_cast<int>(some)) - 1;
+          own.last = word * 32 + 32 - __clz(static_cast<int>(some));
+        }
+        if (lane == 0) {
+          attention::sm90::class_words& words = planned.words[word];
+          words.some[n] = words.whole[n] = some;
+          words.some_of_block = n == 0 ? some : words.some_of_block | some;
+        }
+      }
+      if (own.last != 0) {
+        block.first = block.last == 0 ? own.first : min(block.first, own.first);
+        block.last = max(block.last, own.last);
+      }
+      if (lane == 0) planned.tiles[n] = own;
+    }
+    if (lane == 0) planned.tiles[warpgroups] = block;
+    __syncwarp();
+  }
+
+  /// The bytes of the blocks of a query.
+  __device__ __forceinline__ const std::uint8_t* blocks_of_row(
+      const attention::sm90::work_tile& work, int query) const {
+    const auto row = static_cast<std::uint32_t>(query) / static_cast<std::uint32_t>(block_q);
+    return block_mask.data + work.sequence * block_mask.entry + work.first_head * block_mask.head +
+           row * block_mask.row;
+  }
+  /// What they say of a key.
+  __device__ __forceinline__ bool is_shown(const std::uint8_t* row, int key) const {
+    const auto column = static_cast<std::uint32_t>(key) / static_cast<std::uint32_t>(block_k);
+    return row[column * block_mask.column] != 0;
+  }
+};
+
+}  // namespace tessera::kernels::sparse_attention::sm90
+
+namespace tessera::kernels::attention::sm90 {
+
+template <>
+inline constexpr bool shows_whole_tiles<kernels::sparse_attention::sm90::whole_blocks> = true;
+
+}  // namespace tessera::kernels::attention::sm90
