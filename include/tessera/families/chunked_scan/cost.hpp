@@ -74,7 +74,7 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   if (backward) work.flops *= 3.0;
   if (demand.decay_gradients) work.flops *= 2.0;
   // Decays of channels scale rows of queries and keys.
-  work.product_share = demand.channels ? (hopper ? 0.2 : 0.11) : (hopper ? 0.26 : 0.2);
+  work.product_share = demand.channels ? (hopper ? 0.2 : 0.11) : (hopper ? 0.37 : 0.2);
   return work;
 }
 

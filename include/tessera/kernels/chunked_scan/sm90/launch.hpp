@@ -1,5 +1,5 @@
 // Launches of linear attention in chunks with wgmma (compute capability 9.0, compiled for sm_90a):
-// the kernel of the delta rule on Hopper without its correction (delta_rule/sm90/).
+// the kernels of the delta rule on Hopper without their correction (delta_rule/sm90/).
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr, for sm_90a alone.
 #pragma once
@@ -15,8 +15,7 @@
 #include <tessera/families/chunked_scan/rules.hpp>
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
-#include <tessera/kernels/delta_rule/sm90/chunk_forward.hpp>
-#include <tessera/prim/cuda/launch.hpp>
+#include <tessera/kernels/delta_rule/sm90/launch.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::chunked_scan::sm90 {
@@ -70,27 +69,20 @@ template <class Kernel>
 struct launcher {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using args_type = chunked_scan_kernel_args;
-  using element = element_t<Kernel::config.type>;
-  using shape = delta_rule::sm90::walk_shape<resolved(Kernel::config).key_dim, false>;
-  static constexpr int shared_bytes =
-      static_cast<int>(sizeof(delta_rule::sm90::walk_memory<shape>));
-  static_assert(shared_bytes <= chunk_shared_bytes(Kernel::config));
-  static constexpr auto kernel = &delta_rule::sm90::chunk_through<element, shape>;
+  using kernels = delta_rule::sm90::walks<element_t<Kernel::config.type>,
+                                          resolved(Kernel::config).key_dim, false>;
+  static_assert(kernels::channel_bytes <= chunk_shared_bytes(Kernel::config) &&
+                kernels::head_bytes <= chunk_shared_bytes(Kernel::config));
 
   static launcher of(const args_type& call, int /*multiprocessors*/, std::byte* /*workspace*/) {
     return {call};
   }
 
-  static auto entries() { return std::array{cuda::entry_of(kernel, shared_bytes)}; }
+  static auto entries() { return kernels::entries(); }
   static std::size_t bytes() { return 0; }
   cudaError_t launch(cudaStream_t stream) const {
-    const std::int64_t tiles = (call.values + shape::columns - 1) / shape::columns;
-    const std::int64_t blocks = recurrence::sequences_with_rest(call) * call.heads * tiles;
-    if (blocks <= 0) return cudaSuccess;
     const walk_args walk = walk_of(call);
-    return prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), shape::threads, shared_bytes,
-                                     stream, false, walk.args, walk.further,
-                                     static_cast<int>(tiles));
+    return kernels::launch(walk.args, walk.further, stream);
   }
 
   const args_type& call;

@@ -18,11 +18,16 @@ namespace tessera::kernels::delta_rule::sm80 {
 inline constexpr int inverse_row = 68;
 using solved_rows = float[64][inverse_row];
 
+__device__ __forceinline__ int lane_of_thread() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+
 /// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`, 8 `Tiles` columns of b.
 template <int Tiles>
 __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[Tiles],
-                                                const float* a, const float* b) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+                                                const float* a, const float* b,
+                                                int lane = lane_of_thread()) {
+  const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int k = 0; k < 16; k += 8) {
     const std::uint32_t of_a[4] = {__float_as_uint(a[g * inverse_row + k + t]),
@@ -43,8 +48,8 @@ __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[
 }
 template <int Tiles>
 __device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulator (&sums)[Tiles],
-                                          float sign) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+                                          float sign, int lane = lane_of_thread()) {
+  const int g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int n = 0; n < Tiles; ++n) {
 #pragma unroll
@@ -58,9 +63,10 @@ __device__ __forceinline__ void put_block(float* to, const prim::cuda::accumulat
 /// inverse. `put(row, tile, sums, sign)` takes 16 rows and 8 columns of the inverse, times `sign`,
 /// as well.
 template <class Put>
-__device__ __forceinline__ void invert_diagonal(solved_rows& solved, int warp, const Put& put) {
+__device__ __forceinline__ void invert_diagonal(solved_rows& solved, int warp, const Put& put,
+                                                int lane = lane_of_thread()) {
   float* const block = &solved[warp * 16][warp * 16];
-  const int lane = static_cast<int>(threadIdx.x) % 32, column = lane % 16;
+  const int column = lane % 16;
   __syncwarp();
   float x[16];
 #pragma unroll

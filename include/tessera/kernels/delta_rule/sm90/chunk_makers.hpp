@@ -31,9 +31,7 @@ class operand_maker {
         column_(column),
         thread_(static_cast<int>(threadIdx.x)),
         scaler_(shared, args, head) {
-    if (!Shape::corrects && further.constants != nullptr) {
-      constant_ = further.constants[all.number * further.sequence + head * further.head];
-    }
+    if (!Shape::corrects) constant_ = further.constant_of(all.number, head);
   }
 
   __device__ __forceinline__ void make_all() {
@@ -90,13 +88,10 @@ class operand_maker {
         shared_.rows_v, token, count_at(token), static_cast<int>(args_.value_dim - column_));
     prim::cuda::commit_copies();
   }
-  /// The thread's token of a chunk: asks for its beta and, where all channels have the same, decay.
+  /// The thread's token of a chunk: asks for its beta, or what its head decays by besides.
   __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
     const std::int64_t at = token + thread_;
     if (thread_ >= Shape::tokens || at >= all_.length) return;
-    if (!args_.decay_has_channels && args_.decay.data != nullptr) {
-      decay_ = prim::cuda::number_at(args_.decay.data, args_.decay.type, shared_.rows_g.at(at));
-    }
     if constexpr (Shape::corrects) {
       beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
     } else if (further_.of_heads.data != nullptr) {
@@ -110,11 +105,8 @@ class operand_maker {
     const bool is_token = token + thread_ < all_.length;
     if constexpr (Shape::corrects) {
       shared_.beta[thread_] = is_token ? beta_of<device_code>(args_, beta_) : 0.0f;
-      if (!args_.decay_has_channels) scaler_.put_head(is_token, decay_);
     } else {
-      const float decay = is_token ? decay_ + constant_ : 0.0f;
-      shared_.head_decays[thread_] =
-          args_.decay_has_channels ? decay : recurrence::sm80::log2_decay(decay);
+      shared_.head_decays[thread_] = is_token ? decay_ + constant_ : 0.0f;
     }
   }
   /// 1 over the lengths of the rows of q and k, a thread a row; without norms 1.

@@ -32,7 +32,8 @@ struct walk_shape {
   static constexpr int stages = 2;
   static constexpr int maker_threads = 128;
   static constexpr int walker_threads = 256;
-  static constexpr int threads = maker_threads + walker_threads;
+  static constexpr int first_walker = maker_threads;
+  static constexpr int threads = first_walker + walker_threads;
   static constexpr int maker_registers = 120, walker_registers = 192;
   using key_rows = panel_rows<Keys>;
   using value_rows = panel_rows<columns>;
@@ -45,6 +46,11 @@ struct further_decays {
   const float* constants = nullptr;
   std::int64_t sequence = 0, head = 0;  ///< strides of the constants
   delta_rule_input of_heads{};
+
+  __device__ __forceinline__ float constant_of(std::int64_t of_sequence,
+                                               std::int64_t of_head) const {
+    return constants != nullptr ? constants[of_sequence * sequence + of_head * head] : 0.0f;
+  }
 };
 
 struct item_tokens {
@@ -72,6 +78,8 @@ struct alignas(16) item_facts {
 
 template <class Shape>
 struct walk_memory {
+  using shape = Shape;
+
   walk_item<Shape> items[Shape::stages];
   unsigned char q[Shape::key_rows::bytes], k[Shape::key_rows::bytes];  ///< as they come
   alignas(16) sm80::solved_rows solved;
@@ -79,12 +87,16 @@ struct walk_memory {
   float ends[Shape::keys];
   float sums[8][Shape::keys];
   float beta[Shape::tokens];
-  float head_decays[Shape::tokens];  ///< log decays, where all channels of a head have the same
+  float head_decays[Shape::tokens];  ///< log decays that are added to those of channels
   float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1
   int first_not_finite[Shape::columns];
   int cut, poison;
   prim::cuda::ring_barriers<Shape::stages> ring;
   ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_out;
+
+  __device__ __forceinline__ void init_barriers() {
+    ring.init(Shape::maker_threads, Shape::walker_threads);
+  }
 };
 
 /// All threads that make operands come together.

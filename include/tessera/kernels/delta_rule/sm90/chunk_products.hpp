@@ -7,6 +7,7 @@
 #include <tessera/kernels/delta_rule/sm80/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_inverse.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/pair_products.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
@@ -14,7 +15,8 @@
 namespace tessera::kernels::delta_rule::sm90 {
 
 template <class Element, class Shape>
-class chunk_products {
+class chunk_products : pair_products<Element, Shape> {
+  using base = pair_products<Element, Shape>;
   using memory = walk_memory<Shape>;
   using words = prim::cuda::half_words<Element>;
   using key_rows = typename Shape::key_rows;
@@ -22,15 +24,14 @@ class chunk_products {
 
  public:
   __device__ __forceinline__ chunk_products(memory& shared, walk_item<Shape>& item)
-      : shared_(shared), item_(item) {
-    warp_ = static_cast<int>(threadIdx.x) / 32;
-    lane_ = static_cast<int>(threadIdx.x) % 32;
-  }
+      : base(static_cast<int>(threadIdx.x) / 32, static_cast<int>(threadIdx.x) % 32),
+        shared_(shared),
+        item_(item) {}
 
   /// M beta and P.
   __device__ __forceinline__ void make_weights() const {
     const auto put = [&](int row, int tile, const prim::cuda::accumulator& sums, float sign) {
-      put_inverse(row, tile, sums, sign);
+      base::put_inverse(item_.inverse, shared_.beta, row, tile, sums, sign);
     };
     const auto wait = [] { wait_for_makers<Shape>(); };
     {
@@ -62,8 +63,8 @@ class chunk_products {
 
   /// -M beta times the rows of k that read, in their place.
   __device__ __forceinline__ void make_readers() const {
-    const std::uint64_t inverse = describe<weight_rows>(item_.inverse),
-                        reads = describe<key_rows>(item_.held);
+    const std::uint64_t inverse = describe_rows<weight_rows>(item_.inverse),
+                        reads = describe_rows<key_rows>(item_.held);
     float sums[Shape::keys / 2];
     multiply_across(sums, inverse, reads);
     wait_for_makers<Shape>();
@@ -71,23 +72,17 @@ class chunk_products {
 #pragma unroll
     for (int i = 0; i < Shape::keys / 4; ++i) {
       const int row = warp_ * 16 + lane_ / 4 + i % 2 * 8;
-      store_word<key_rows>(held, row, i / 2, words::pack(-sums[2 * i], -sums[2 * i + 1]));
+      base::template store_word<key_rows>(held, row, i / 2,
+                                          words::pack(-sums[2 * i], -sums[2 * i + 1]));
     }
   }
 
  private:
-  /// Starts to multiply rows with rows, a group of products.
-  static __device__ __forceinline__ void begin_rows(float (&sums)[32], const unsigned char* a,
-                                                    const unsigned char* b) {
-    using product = prim::cuda::warpgroup_product<Element, Shape::tokens>;
-    const std::uint64_t of_a = describe<key_rows>(a), of_b = describe<key_rows>(b);
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) {
-      product::scores(sums, key_rows::along(of_a, i), key_rows::along(of_b, i), i > 0);
-    }
-    prim::cuda::commit_products();
-  }
+  using base::begin_rows;
+  using base::lane_;
+  using base::store_word;
+  using base::warp_;
+
   /// Weights times columns of rows.
   template <int Count>
   static __device__ __forceinline__ void multiply_across(float (&sums)[Count],
@@ -132,38 +127,8 @@ class chunk_products {
                  words::pack(token <= row ? low : 0.0f, token < row ? high : 0.0f));
     }
   }
-  /// 16 rows and 8 columns of M beta.
-  __device__ __forceinline__ void put_inverse(int row, int tile,
-                                              const prim::cuda::accumulator& sums,
-                                              float sign) const {
-    const std::uint32_t inverse = prim::cuda::shared_address(item_.inverse);
-    const int token = tile * 8 + lane_ % 4 * 2;
-    const float low = sign * shared_.beta[token], high = sign * shared_.beta[token + 1];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      store_word(inverse, row * 16 + lane_ / 4 + half * 8, tile,
-                 words::pack(low * sums.at[2 * half], high * sums.at[2 * half + 1]));
-    }
-  }
-
-  template <class Rows>
-  static __device__ __forceinline__ std::uint64_t describe(const unsigned char* rows) {
-    return Rows::describe(prim::cuda::shared_address(rows));
-  }
-  /// Columns 8 tile + l % 4 * 2 and the next of a row.
-  template <class Rows = weight_rows>
-  __device__ __forceinline__ void store_word(std::uint32_t to, int row, int tile,
-                                             std::uint32_t word) const {
-    prim::cuda::store_shared_4(
-        to +
-            weight_rows::offset(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(tile)) +
-            static_cast<std::uint32_t>(lane_ % 4 * 4),
-        word);
-  }
-
   memory& shared_;
   walk_item<Shape>& item_;
-  int warp_, lane_;
 };
 
 }  // namespace tessera::kernels::delta_rule::sm90

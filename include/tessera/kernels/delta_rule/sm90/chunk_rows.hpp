@@ -41,7 +41,7 @@ class row_scaler {
 
   /// Brings decays of a chunk of `count` tokens near: they are copied once an item is empty.
   __device__ __forceinline__ void fetch(std::int64_t token, int count) const {
-    if (!args_.decay_has_channels || args_.decay.type != dtype::f32) return;
+    if (args_.decay.type != dtype::f32) return;
     constexpr int floats = 32;  // of a line
     constexpr int lines = Shape::keys / floats;
     const auto* const first = static_cast<const float*>(args_.decay.data);
@@ -60,7 +60,6 @@ class row_scaler {
     const ordered_rows rows = shared_.rows_g;
     const int first = part_ * own_tokens;
     const bool has[2] = {channel_ < args_.key_dim, channel_ + 1 < args_.key_dim};
-    if (!args_.decay_has_channels) return prim::cuda::commit_copies();
     if (args_.decay.type == dtype::f32) {
       const auto* next =
           static_cast<const float*>(args_.decay.data) + rows.at(token + first) + channel_;
@@ -87,21 +86,13 @@ class row_scaler {
     }
     prim::cuda::commit_copies();
   }
-  /// Of all channels of a head the same, of the thread's token, which may be none.
-  __device__ __forceinline__ void put_head(bool is_token, float decay) const {
-    const bool has = is_token && args_.decay.data != nullptr;
-    shared_.head_decays[threadIdx.x] =
-        has ? recurrence::sm80::log2_decay(gate_.log_decay(decay, 0)) : 0.0f;
-  }
   /// Numbers to log decays, added up, in their place.
   __device__ __forceinline__ void sum_own(int count, walk_item<Shape>& item) {
     // Branches between tokens would keep their loads and powers apart.
-    if (!args_.decay_has_channels) {
-      sum_decays<decay_source::heads>(count, item);
-    } else if (gate_.raw) {
-      sum_decays<decay_source::gates>(count, item);
+    if (gate_.raw) {
+      sum_decays<true>(count, item);
     } else {
-      sum_decays<decay_source::decays>(count, item);
+      sum_decays<false>(count, item);
     }
   }
   /// Those of earlier tokens too, `begins` before the first segment. Behind a barrier.
@@ -205,10 +196,8 @@ class row_scaler {
   }
 
  private:
-  /// What `sum_own` adds up: log decays of heads, of channels, or gates of those.
-  enum class decay_source : std::uint8_t { heads, decays, gates };
-
-  template <decay_source Source>
+  /// Of log decays, or of gates of those.
+  template <bool Raw>
   __device__ __forceinline__ void sum_decays(int count, walk_item<Shape>& item) {
     float sum[2] = {}, least[2] = {}, most[2] = {};
     const float biases[2] = {bias_of(0), bias_of(1)};
@@ -217,21 +206,17 @@ class row_scaler {
       float x[batch][2];
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
-        if constexpr (Source != decay_source::heads) {
-          const std::uint32_t at = place_of(first + i);
-          const float of_head = Shape::corrects ? 0.0f : shared_.head_decays[first + i];
-          x[i][0] = __uint_as_float(word_at(item.q, at)) + of_head;
-          x[i][1] = __uint_as_float(word_at(item.held, at)) + of_head;
-        } else {
-          x[i][0] = x[i][1] = shared_.head_decays[first + i];
-        }
+        const std::uint32_t at = place_of(first + i);
+        const float of_head = Shape::corrects ? 0.0f : shared_.head_decays[first + i];
+        x[i][0] = __uint_as_float(word_at(item.q, at)) + of_head;
+        x[i][1] = __uint_as_float(word_at(item.held, at)) + of_head;
       }
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
-        if constexpr (Source == decay_source::gates) open_gates(x[i], biases, first + i < count);
+        if constexpr (Raw) open_gates(x[i], biases, first + i < count);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          sum[j] += Source == decay_source::heads ? x[i][j] : recurrence::sm80::log2_decay(x[i][j]);
+          sum[j] += recurrence::sm80::log2_decay(x[i][j]);
           x[i][j] = sum[j];
           least[j] = fminf(least[j], sum[j]);
           most[j] = fmaxf(most[j], sum[j]);

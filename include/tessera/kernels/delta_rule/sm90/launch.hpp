@@ -16,35 +16,56 @@
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_forward.hpp>
+#include <tessera/kernels/delta_rule/sm90/head_forward.hpp>
+#include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
+
+/// The kernels of a row, of blocks of 128 columns: for decays of channels, and of heads or none.
+template <class Element, int Keys, bool Corrects>
+struct walks {
+  using channels = walk_shape<Keys, Corrects>;
+  using heads = head_shape<Keys, Corrects>;
+  static_assert(channels::columns == heads::columns);
+  static constexpr auto through_channels = &chunk_through<Element, channels>;
+  static constexpr auto through_heads = &heads_through<Element, heads>;
+  static constexpr int channel_bytes = static_cast<int>(sizeof(walk_memory<channels>));
+  static constexpr int head_bytes = static_cast<int>(sizeof(head_memory<heads>));
+
+  static auto entries() {
+    return std::array{cuda::entry_of(through_channels, channel_bytes),
+                      cuda::entry_of(through_heads, head_bytes)};
+  }
+  static cudaError_t launch(const delta_rule_kernel_args& args, const further_decays& further,
+                            cudaStream_t stream) {
+    const std::int64_t tiles = (args.value_dim + heads::columns - 1) / heads::columns;
+    const std::int64_t blocks = sequences_with_rest(args) * args.value_heads * tiles;
+    if (blocks <= 0) return cudaSuccess;
+    const auto start = [&](auto kernel, int threads, int shared_bytes) {
+      return prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), threads, shared_bytes, stream,
+                                       false, args, further, static_cast<int>(tiles));
+    };
+    return args.decay_has_channels ? start(through_channels, channels::threads, channel_bytes)
+                                   : start(through_heads, heads::threads, head_bytes);
+  }
+};
 
 /// The launch of a row.
 template <class Kernel>
 struct launcher {
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using args_type = delta_rule_kernel_args;
-  using element = element_t<Kernel::config.type>;
-  using shape = walk_shape<resolved(Kernel::config).key_dim>;
-  static constexpr int shared_bytes = static_cast<int>(sizeof(walk_memory<shape>));
-  static constexpr auto kernel = &chunk_through<element, shape>;
+  using kernels = walks<element_t<Kernel::config.type>, resolved(Kernel::config).key_dim, true>;
 
   static launcher of(const args_type& call, int /*multiprocessors*/, std::byte* /*workspace*/) {
     return {call};
   }
 
-  static auto entries() { return std::array{cuda::entry_of(kernel, shared_bytes)}; }
+  static auto entries() { return kernels::entries(); }
   static std::size_t bytes() { return 0; }
-  cudaError_t launch(cudaStream_t stream) const {
-    const std::int64_t tiles = (args.value_dim + shape::columns - 1) / shape::columns;
-    const std::int64_t blocks = sequences_with_rest(args) * args.value_heads * tiles;
-    if (blocks <= 0) return cudaSuccess;
-    return prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), shape::threads, shared_bytes,
-                                     stream, false, args, further_decays{},
-                                     static_cast<int>(tiles));
-  }
+  cudaError_t launch(cudaStream_t stream) const { return kernels::launch(args, {}, stream); }
 
   const args_type& args;
 };

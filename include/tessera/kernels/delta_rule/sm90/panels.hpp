@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
@@ -35,6 +36,11 @@ struct panel_rows {
     return prim::cuda::describe_panels(address, panel_bytes);
   }
 };
+
+template <class Rows>
+__device__ __forceinline__ std::uint64_t describe_rows(const unsigned char* rows) {
+  return Rows::describe(prim::cuda::shared_address(rows));
+}
 
 /// sums (+)= A B^T, A of 64 rows in registers, B of 64 rows in panels, 16 columns deep; `add` false
 /// to begin with 0.

@@ -1,0 +1,207 @@
+// The columns of a state that a warpgroup has, 64 of them, transposed: in registers from the first
+// token to the last. How they come and go, their values, and their answers.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/families/delta_rule/kernel_args.hpp>
+#include <tessera/kernels/delta_rule/common/states.hpp>
+#include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/prim/cuda/wgmma.hpp>
+
+namespace tessera::kernels::delta_rule::sm90 {
+
+/// Columns 16 i on of sums, rounded, as operand A.
+template <class Element, int Count>
+__device__ __forceinline__ prim::cuda::warpgroup_a operand_of(const float (&sums)[Count], int i) {
+  using words = prim::cuda::half_words<Element>;
+  return {{words::pack(sums[8 * i], sums[8 * i + 1]), words::pack(sums[8 * i + 2], sums[8 * i + 3]),
+           words::pack(sums[8 * i + 4], sums[8 * i + 5]),
+           words::pack(sums[8 * i + 6], sums[8 * i + 7])}};
+}
+
+/// `Memory` has `first_not_finite` and `rows_out`.
+template <class Element, class Memory>
+class state_columns {
+ protected:
+  using shape = typename Memory::shape;
+  using words = prim::cuda::half_words<Element>;
+  using value_rows = typename shape::value_rows;
+  static constexpr int steps = shape::tokens / 16;
+
+  __device__ __forceinline__ state_columns(const delta_rule_kernel_args& args, Memory& shared,
+                                           std::int64_t column)
+      : args_(args), shared_(shared), column_(column) {
+    warp_ = (static_cast<int>(threadIdx.x) - shape::first_walker) / 32;
+    lane_ = static_cast<int>(threadIdx.x) % 32;
+  }
+
+  /// From the states in front of a sequence to those behind it, which `body(state)` takes it to.
+  template <class Body>
+  __device__ __forceinline__ void with_state(const sequence& all, std::int64_t head,
+                                             const Body& body) const {
+    float state[shape::keys / 2];
+#pragma unroll
+    for (float& x : state) x = 0.0f;
+    const auto initial = initial_states<device_code>(args_, all);
+    if (initial.data != nullptr) {
+      prim::cuda::with_elements(initial.data, initial.type, [&](const auto* elements) {
+        const auto* const own = elements + all.slot * initial.sequence + head * initial.head;
+        for_each_element(state, own, initial.channel,
+                         [](float& x, const auto* at) { x = prim::cuda::float_of(*at); });
+      });
+    }
+    body(state);
+    const auto& last = args_.last;
+    if (last.data == nullptr) return;
+    prim::cuda::with_elements(last.data, last.type, [&](auto* elements) {
+      using element = std::remove_pointer_t<decltype(elements)>;
+      auto* const own = elements + all.slot * last.sequence + head * last.head;
+      for_each_element(state, own, last.channel,
+                       [](float& x, auto* at) { *at = prim::nearest<element>(x); });
+    });
+  }
+
+  /// Values of the warp's columns, transposed.
+  __device__ __forceinline__ void load_values(const unsigned char* rows,
+                                              prim::cuda::warpgroup_a (&values)[steps]) const {
+    const std::uint32_t v = prim::cuda::shared_address(rows);
+    const auto lane = static_cast<std::uint32_t>(lane_);
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      // Tiles of tokens and columns: (0, 0), (0, 8), (8, 0), (8, 8).
+      std::uint32_t(&word)[4] = values[i].word;
+      prim::cuda::load_matrices_transposed(
+          word,
+          v + value_rows::offset(static_cast<std::uint32_t>(i) * 16 + lane / 16 * 8 + lane % 8,
+                                 static_cast<std::uint32_t>(warp_) * 2 + lane / 8 % 2));
+    }
+  }
+  /// What is not finite becomes 0, which earlier tokens alone may see; the first such token of a
+  /// column is noted if it lies before `end`.
+  __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a (&values)[steps],
+                                                    int end) const {
+    bool any = false;
+#pragma unroll
+    for (const auto& of_step : values) {
+#pragma unroll
+      for (const std::uint32_t word : of_step.word) {
+        any = any || prim::cuda::any_not_finite<Element>(word);
+      }
+    }
+    if (!prim::cuda::any_of_warp(any)) return true;
+#pragma unroll
+    for (int i = 0; i < 4 * steps; ++i) {
+      std::uint32_t& word = values[i / 4].word[i % 4];
+      if (!prim::cuda::any_not_finite<Element>(word)) continue;
+      const bool upper = !prim::cuda::any_not_finite<Element>(word & 0xffffu);
+      const int at = i / 2 * 8 + lane_ % 4 * 2 + (upper ? 1 : 0);
+      if (at < end) {
+        atomicMin(&shared_.first_not_finite[warp_ * 16 + i % 2 * 8 + lane_ / 4], at);
+      }
+      word = prim::cuda::finite_only<Element>(word);
+    }
+    __syncwarp();
+    return false;
+  }
+  __device__ __forceinline__ void mark_not_finite(float (&state)[shape::keys / 2],
+                                                  float (&answers)[32], int poison) const {
+    const float nan = __int_as_float(0x7fc00000);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int& noted = shared_.first_not_finite[warp_ * 16 + half * 8 + lane_ / 4];
+      const int first = min(noted, poison);
+      __syncwarp();
+      noted = shape::tokens;
+      if (first >= shape::tokens) continue;
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const int token = n * 8 + lane_ % 4 * 2;
+        if (token >= first) answers[4 * n + 2 * half] = nan;
+        if (token + 1 >= first) answers[4 * n + 2 * half + 1] = nan;
+      }
+#pragma unroll
+      for (int n = 0; n < shape::keys / 8; ++n) {
+        state[4 * n + 2 * half] = state[4 * n + 2 * half + 1] = nan;
+      }
+    }
+    __syncwarp();
+  }
+
+  /// Answers times `scale` to memory, through the warp's part of the values.
+  __device__ __forceinline__ void store(unsigned char* staging, const item_tokens& tokens,
+                                        float scale, const float (&answers)[32]) const {
+    const std::uint32_t staged = prim::cuda::shared_address(staging);
+    const auto lane = static_cast<std::uint32_t>(lane_);
+    const std::uint32_t own = static_cast<std::uint32_t>(warp_) * 2;
+    __syncwarp();  // The lanes have read the values whose place this takes.
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+      const float* const x = answers + 4 * n;
+      const std::uint32_t word[4] = {
+          words::pack(scale * x[0], scale * x[1]), words::pack(scale * x[2], scale * x[3]),
+          words::pack(scale * x[4], scale * x[5]), words::pack(scale * x[6], scale * x[7])};
+      store_matrices_transposed(
+          staged + value_rows::offset(static_cast<std::uint32_t>(n) * 8 + lane / 16 * 8 + lane % 8,
+                                      own + lane / 8 % 2),
+          word);
+    }
+    __syncwarp();
+    const std::int64_t columns = args_.value_dim - own_column();
+    const ordered_rows rows = shared_.rows_out;
+    auto* const out = static_cast<Element*>(args_.out.data) + own_column() + lane % 2 * 8;
+    const auto left = static_cast<int>(min(columns - lane % 2 * 8, std::int64_t{8}));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 16 + lane_ / 2;
+      if (row < tokens.first || row >= tokens.end) continue;
+      const unsigned char* const from =
+          staging + value_rows::offset(static_cast<std::uint32_t>(row), own + lane % 2);
+      Element* const to = out + rows.at(tokens.token + row);
+      if (left == 8) {
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+      } else {
+#pragma unroll 1
+        for (int j = 0; j < left; ++j) {
+          to[j].bits = reinterpret_cast<const std::uint16_t*>(from)[j];
+        }
+      }
+    }
+    __syncwarp();
+  }
+
+  const delta_rule_kernel_args& args_;
+  Memory& shared_;
+  std::int64_t column_;
+  int warp_, lane_;
+
+ private:
+  /// Calls body(x, at) for each element that the state has, channels `step` apart.
+  template <class Stored, class Body>
+  __device__ __forceinline__ void for_each_element(float (&state)[shape::keys / 2],
+                                                   Stored* elements, std::int64_t step,
+                                                   const Body& body) const {
+    int left = static_cast<int>(args_.key_dim) - lane_ % 4 * 2;
+    const std::int64_t column = own_column() + lane_ / 4;
+    const bool has[2] = {column < args_.value_dim, column + 8 < args_.value_dim};
+    Stored* next = elements + lane_ % 4 * 2 * step + column;
+#pragma unroll
+    for (int n = 0; n < shape::keys / 8; ++n, left -= 8) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i % 2 < left && has[i / 2]) body(state[4 * n + i], next + i % 2 * step + i / 2 * 8);
+      }
+      next += 8 * step;
+    }
+  }
+  /// The first of the warp's 16 columns.
+  __device__ __forceinline__ std::int64_t own_column() const {
+    return column_ + warp_ * 16;
+  }
+};
+
+}  // namespace tessera::kernels::delta_rule::sm90
