@@ -37,6 +37,7 @@ class consumer {
   using hooks_type = typename Traits::hooks;
   using scores_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
   using values_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::v_columns>;
+  using mods = score_mod<Traits>;
 
  public:
   __device__ __forceinline__ consumer(const launch_args& args, const tensor_maps& maps,
@@ -87,8 +88,8 @@ class consumer {
         tile = lane_.walk.before(planned, warpgroup_, last, first);
       }
       read_rows(args_, hooks_, planned, warpgroup_, lane_);
-      typename score_mod<Traits>::biases ahead;
-      score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
+      typename mods::biases ahead;
+      mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
@@ -169,8 +170,8 @@ class consumer {
     multiply_values();
     kept_weights<Traits> kept;
     kept.draw(args_, planned, lane_, warpgroup_, tile);
-    typename score_mod<Traits>::biases ahead;
-    score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
+    typename mods::biases ahead;
+    mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     release_keys();
@@ -229,23 +230,20 @@ class consumer {
   }
 
   /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
-  /// some of the tile's keys are outside of some row's interval. True if a cap is left to
-  /// `exponentiate`.
+  /// the tile has keys outside of a row's interval. True if a cap is left to `exponentiate`.
   __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
-                                                bool clips,
-                                                typename score_mod<Traits>::biases& ahead) {
+                                                bool clips, typename mods::biases& ahead) {
     if constexpr (Traits::adds_distances) {
       add_distances(args_, tile, lane_);
     } else if constexpr (Traits::modifies && !Traits::whole_tiles) {
-      return score_mod<Traits>(args_, hooks_, planned, lane_, warpgroup_)
-          .apply(tile, !clips, ahead);
+      return mods(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips, ahead);
     }
     return false;
   }
 
   /// Scores of keys that rows do not see become -inf.
   __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
-    if constexpr (score_mod<Traits>::hides_outside) return;
+    if constexpr (mods::hides_outside) return;
     const int thread = static_cast<int>(prim::cuda::thread_index());
     const int row = row_of_lane(thread, warpgroup_);
     const int key0 = tile * Traits::block_kv + thread % 4 * 2;
