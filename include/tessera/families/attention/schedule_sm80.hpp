@@ -182,7 +182,7 @@ inline constexpr int most_invariant_splits = 32;
 /// Bytes of keys that are worth a list: what it costs is a few per cent of the time to read them.
 inline constexpr std::int64_t least_listed_bytes = std::int64_t{2} << 30;
 inline constexpr std::int64_t bytes_of_item = 32;
-inline constexpr std::int64_t bytes_of_tile = 20;
+inline constexpr std::int64_t bytes_of_tile = 16;
 
 /// The tiles of a kernel that reads the keys of single queries beside a row's kernel.
 constexpr attention_config own_config(const attention_config& row) noexcept {
@@ -284,7 +284,7 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
 
 /// Bytes of the list in the workspace.
 constexpr std::size_t list_bytes(const listing& list) noexcept {
-  const std::int64_t numbers = list.items + 2 * (list.tiles + 1) + list.entries + 1 + 3;
+  const std::int64_t numbers = list.items + 3 * (list.tiles + 1) + list.entries + 1 + 4;
   const std::int64_t bytes = list.items * bytes_of_item + list.tiles * bytes_of_tile + numbers * 4;
   return static_cast<std::size_t>((bytes + 63) / 64 * 64);
 }
