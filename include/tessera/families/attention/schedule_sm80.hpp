@@ -182,16 +182,19 @@ inline constexpr int most_invariant_splits = 32;
 /// Bytes of keys that are worth a list: what it costs is a few per cent of the time to read them.
 inline constexpr std::int64_t least_listed_bytes = std::int64_t{2} << 30;
 inline constexpr std::int64_t bytes_of_item = 32;
-inline constexpr std::int64_t bytes_of_tile = 20;
+inline constexpr std::int64_t bytes_of_tile = 16;
 
-/// The tiles of a kernel that reads the keys of single queries beside a row's kernel.
+/// The tiles of a kernel that reads the keys of single queries beside a row's kernel. On
+/// multiprocessors of its own, beside rows of wgmma, it reads as fast as it has blocks there: tiles
+/// of half the keys leave room for ten of them.
 constexpr attention_config own_config(const attention_config& row) noexcept {
   attention_config own = resolved(row);
   own.target = backend::cuda_sm80;
   own.phase = attention_phase::decode;
   own.block_q = 16;
-  own.block_kv = own.head_dim > 0 ? 4096 / own.head_dim : 32;
-  own.tiling = {1, 6, false};
+  const bool alone = row.target == backend::cuda_sm90;
+  own.block_kv = own.head_dim > 0 ? (alone ? 2048 : 4096) / own.head_dim : 32;
+  own.tiling = {1, alone ? 12 : 6, false};
   return own;
 }
 /// Rows that have such a kernel, of mma.sync or wgmma.
@@ -204,6 +207,9 @@ constexpr bool has_own_kernel(const attention_config& row) noexcept {
 }
 /// Its thread blocks that fit on a multiprocessor beside one of the row's.
 inline constexpr int own_blocks_beside = 3;
+/// And of all of them where the row has multiprocessors for itself: sequences whose keys are not
+/// cut, if that many have room at once, are read sooner than their parts.
+inline constexpr int own_blocks_uncut = 4;
 /// Thread blocks of the row's kernel beside it. One of wgmma has its multiprocessor for itself: it
 /// gets half of them, and the others read meanwhile.
 constexpr int blocks_for_groups(const attention_config& row, int multiprocessors) noexcept {
@@ -224,7 +230,12 @@ constexpr listing listing_apart(const attention_config& kernel, const call_sizes
   const std::int64_t own_tiles = rows / own.block_q + sizes.batch + 1;
   list.tiles = group_tiles + own_tiles;
   list.least_tiles = static_cast<int>((least_keys_per_split + own.block_kv - 1) / own.block_kv);
-  list.slots = std::max(1, multiprocessors) * own_blocks_beside;
+  const int all = std::max(1, multiprocessors);
+  const std::int64_t uncut =
+      product(sizes.batch, heads) * ((sizes.group() + own.block_q - 1) / own.block_q);
+  const bool has_room =
+      kernel.target == backend::cuda_sm90 && uncut <= std::int64_t{all} * own_blocks_uncut;
+  list.slots = all * (has_room ? own_blocks_uncut : own_blocks_beside);
   list.group_slots = blocks_for_groups(kernel, multiprocessors);
   list.group_items = std::max<std::int64_t>(group_tiles, list.group_slots / heads);
   const std::int64_t cut = (std::int64_t{most_waves} * list.slots + heads - 1) / heads + 1;
@@ -284,7 +295,7 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
 
 /// Bytes of the list in the workspace.
 constexpr std::size_t list_bytes(const listing& list) noexcept {
-  const std::int64_t numbers = list.items + 2 * (list.tiles + 1) + list.entries + 1 + 3;
+  const std::int64_t numbers = list.items + 3 * (list.tiles + 1) + list.entries + 1 + 4;
   const std::int64_t bytes = list.items * bytes_of_item + list.tiles * bytes_of_tile + numbers * 4;
   return static_cast<std::size_t>((bytes + 63) / 64 * 64);
 }

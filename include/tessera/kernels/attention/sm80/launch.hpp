@@ -110,7 +110,7 @@ inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to)
   to.list.items = reinterpret_cast<work_item*>(workspace);
   static_assert(sizeof(work_item) == schedule_sm80::bytes_of_item);
   to.list.tiles = reinterpret_cast<planned_tile*>(to.list.items + list.items);
-  static_assert(sizeof(planned_tile) <= schedule_sm80::bytes_of_tile);  // some room is left
+  static_assert(sizeof(planned_tile) == schedule_sm80::bytes_of_tile);
   int* numbers = reinterpret_cast<int*>(to.list.tiles + list.tiles);
   const auto take = [&numbers](std::int64_t count) {
     int* const first = numbers;
@@ -120,8 +120,9 @@ inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to)
   to.list.order = take(list.items);
   to.list.first_items = take(list.tiles + 1);
   to.list.first_places = take(list.tiles + 1);
+  to.list.first_large = take(list.tiles + 1);
   to.list.first_tiles = take(list.entries + 1);
-  to.list.tile_count = take(3);
+  to.list.tile_count = take(4);
   to.list.most_tiles = static_cast<int>(list.tiles);
   to.list.most_items = static_cast<int>(list.items);
   to.list.apart = list.apart;

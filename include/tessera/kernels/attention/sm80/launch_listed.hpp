@@ -2,6 +2,7 @@
 // what they leave.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -25,6 +26,10 @@ struct launch_place {
   cudaStream_t stream = nullptr;
   int device = 0;
 };
+
+/// Blocks that combine what items leave, each of some of them: three on each of 132
+/// multiprocessors.
+inline constexpr unsigned combine_blocks = 396;
 
 /// Blocks for so many items or tiles of rows.
 inline dim3 blocks_of(const launch_args& args, std::int64_t count) {
@@ -86,8 +91,11 @@ status launch_with_list(const launch_args& args, const launch_place& place, bool
   if (code == cudaSuccess) {
     // Tiles of a kernel beside the row's have few rows: all blocks run at once if they are small.
     const int warps = list.apart ? combine_warps / 2 : combine_warps;
-    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks_of(args, list.tiles),
-                                     warps * 32, 0, place.stream, dependent, args);
+    const dim3 blocks = shares_combining<Kernel>(list.apart)
+                            ? dim3(std::min(blocks_of(args, list.items).x, combine_blocks))
+                            : blocks_of(args, list.tiles);
+    code = prim::cuda::launch_kernel(&combine_listed<Kernel>, blocks, warps * 32, 0, place.stream,
+                                     dependent, args);
   }
   if (code == cudaSuccess) return {};
   cudaGetLastError();

@@ -38,12 +38,12 @@ inline constexpr int planner_groups = 511;
 /// What the threads of the planner tell each other.
 struct planner_state {
   planned_tile tiles[planner_near];  ///< these and the next three: see `near_list`
-  int first_tiles[planner_near];
+  int first_tiles[planner_near];     ///< once they are no longer asked for: `first_large`
   int first_items[planner_near];
   int first_places[planner_near];
   int group_begins[planner_groups + 1];  ///< of groups that share pages, if there is room for all
   int group_keys[planner_groups];        ///< that such a group shares, in whole tiles
-  int of_warps[2][2][planner_warps];     ///< by turn, then by list
+  int of_warps[2][3][planner_warps];     ///< by turn, then by list
   long long key_tiles[planner_warps];    ///< of all tiles of rows
   int longest;                           ///< of one of them
   int longest_of_groups;                 ///< where groups have a kernel of their own: of theirs
@@ -185,6 +185,21 @@ __device__ __forceinline__ void visit_parts(const Firsts& firsts, int border, in
     }
     visit(i, n - firsts[i], n);
   }
+}
+
+/// Large items, of more keys than a sixth of what an item may have, come before the others: the
+/// last items of a launch, whose multiprocessors end apart, are to be short.
+__device__ __forceinline__ bool are_large(int key_tiles, int items, int most_of_item) {
+  return 6 * static_cast<std::int64_t>(key_tiles) > static_cast<std::int64_t>(most_of_item) * items;
+}
+
+/// The place of item `at`, part `part` of a tile, where items of large ones come first; `firsts`
+/// counts those before a tile, `all` all of them.
+template <class Firsts>
+__device__ __forceinline__ int place_by_size(const Firsts& firsts, int tile, int part, int at,
+                                             int all) {
+  const int before = firsts[tile];
+  return firsts[tile + 1] > before ? before + part : all + at - before;
 }
 
 /// The place of item `at` in the order of blocks: those of groups, the first `shared` of all, are

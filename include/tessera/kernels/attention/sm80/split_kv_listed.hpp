@@ -37,10 +37,39 @@ __device__ __forceinline__ partial_run run_of_prefix(const launch_args& args, in
           item.splits};
 }
 
-/// Combines the parts of the rows of a listed tile of a sequence that are not finished, and those
-/// of the keys that it shares with others: a block for each tile and key/value head, of
-/// `combine_warps` warps at most. Its time is that of looking up what to add, so that many blocks
-/// are to run at once.
+/// Whether the rows of a tile are combined by as many blocks as it has items, of which long
+/// sequences have many; else by one, where they are few: of single queries, and of tiles of a
+/// kernel beside the row's.
+template <class Kernel>
+__host__ __device__ constexpr bool shares_combining(bool apart) {
+  return resolved(Kernel::config).phase != attention_phase::decode && !apart;
+}
+
+/// Some rows of a tile whose parts a block combines.
+struct combined_rows {
+  const work_item* item = nullptr;  ///< null: nothing is left to be combined here
+  int share = 0, shares = 1;
+};
+
+/// Those of tile or item `number` of a key/value head.
+template <class Kernel>
+__device__ __forceinline__ combined_rows rows_to_combine(const launch_args& args, int number) {
+  const work_list& list = args.list;
+  combined_rows rows;
+  if (!shares_combining<Kernel>(list.apart)) {
+    if (number >= list.tile_count[0] || list.first_items[number] >= list.most_items) return {};
+    rows.item = list.items + list.first_items[number];
+  } else {
+    if (number >= end_of_items(list)) return {};
+    rows = {list.items + number, list.items[number].split, list.items[number].splits};
+  }
+  const bool is_finished = rows.item->place < 0 || rows.item->entry < args.call.prefixes.count;
+  return is_finished ? combined_rows{} : rows;
+}
+
+/// Combines the parts of the rows of listed tiles of sequences that are not finished, and those of
+/// the keys that they share with others, by blocks of `combine_warps` warps at most. Its time is
+/// that of looking up what to add, so that many blocks are to run at once.
 template <class Kernel>
 __global__ void __launch_bounds__(combine_warps * 32, 3)
     combine_listed(const __grid_constant__ launch_args args) {
@@ -59,47 +88,53 @@ __global__ void __launch_bounds__(combine_warps * 32, 3)
   const auto wait_for_partials = [&list] {
     if (list.apart) prim::cuda::wait_for_grid_before();
   };
-  const int tile = args.kv_heads.quotient(static_cast<int>(blockIdx.x));
-  const int kv_head = static_cast<int>(blockIdx.x) - tile * args.call.kv_heads;
-  if (tile >= list.tile_count[0] || list.first_items[tile] >= list.most_items) {
-    wait_for_partials();
-    return;
-  }
-  const work_item& item = list.items[list.first_items[tile]];
-  if (item.place < 0 || item.entry < args.call.prefixes.count) {
-    wait_for_partials();
-    return;
-  }
-  const work_entry entry = entry_of(args, item.entry, config.block_kv);
-  const work_tile work = tile_of(entry, kv_head, item.first_row, block_q);
-  const std::int64_t first = first_partial_of(args, item, kv_head, block_q);
-  int row_in_group = 0;
-  if (entry.prefix >= 0) {
-    const work_entry group = entry_of(args, entry.prefix, config.block_kv);
-    const std::int64_t before = args.call.cu_seqlens_q != nullptr
-                                    ? entry.seq.q_begin - group.seq.q_begin
-                                    : entry.seq.index - group.seq.index;
-    row_in_group = static_cast<int>(before) * static_cast<int>(args.group.value) + work.first_row;
-  }
-  const int per_row = schedule_sm80::slices_of_row(args.partial_stride, 1);
-  const int splits = item.splits;
-  int slice = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
-  const auto runs_of = [&](int r) {
-    row_runs runs{{{first + r * splits, splits}, {}}};
-    if (entry.prefix >= 0) {
-      runs.of[1] = run_of_prefix<Kernel>(args, entry.prefix, kv_head, row_in_group + r);
-    }
-    return runs;
-  };
-  row_runs runs = runs_of(slice / per_row);
-  wait_for_partials();
+  const int end = shares_combining<Kernel>(list.apart)
+                      ? end_of_items(list) * static_cast<int>(args.kv_heads.value)
+                      : static_cast<int>(gridDim.x);
 #pragma unroll 1
-  for (; slice < work.used * per_row;) {
-    const int r = slice / per_row;
-    combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs.of,
-                           slice - r * per_row);
-    slice += static_cast<int>(blockDim.x) / prim::cuda::warp_size;
-    runs = runs_of(slice / per_row);
+  for (int at = static_cast<int>(blockIdx.x); at < end; at += static_cast<int>(gridDim.x)) {
+    const int number = args.kv_heads.quotient(at);
+    const int kv_head = at - number * args.call.kv_heads;
+    const combined_rows rows = rows_to_combine<Kernel>(args, number);
+    if (rows.item == nullptr) {
+      wait_for_partials();
+      continue;
+    }
+    const work_item& item = *rows.item;
+    const work_entry entry = entry_of(args, item.entry, config.block_kv);
+    const work_tile work = tile_of(entry, kv_head, item.first_row, block_q);
+    const std::int64_t first = first_partial_of(args, item, kv_head, block_q);
+    int row_in_group = 0;
+    if (entry.prefix >= 0) {
+      const work_entry group = entry_of(args, entry.prefix, config.block_kv);
+      const std::int64_t before = args.call.cu_seqlens_q != nullptr
+                                      ? entry.seq.q_begin - group.seq.q_begin
+                                      : entry.seq.index - group.seq.index;
+      row_in_group = static_cast<int>(before) * static_cast<int>(args.group.value) + work.first_row;
+    }
+    const int per_row = schedule_sm80::slices_of_row(args.partial_stride, 1);
+    const int splits = item.splits;
+    const int slices = work.used * per_row;
+    const int last = slices * (rows.share + 1) / rows.shares;
+    int slice =
+        slices * rows.share / rows.shares + static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+    const auto runs_of = [&](int r) {
+      row_runs runs{{{first + r * splits, splits}, {}}};
+      if (entry.prefix >= 0) {
+        runs.of[1] = run_of_prefix<Kernel>(args, entry.prefix, kv_head, row_in_group + r);
+      }
+      return runs;
+    };
+    row_runs runs = runs_of(slice / per_row);
+    wait_for_partials();
+#pragma unroll 1
+    for (; slice < last;) {
+      const int r = slice / per_row;
+      combiner::combine_runs(args, entry.seq, query_of(args, kv_head, work.first_row + r), runs.of,
+                             slice - r * per_row);
+      slice += static_cast<int>(blockDim.x) / prim::cuda::warp_size;
+      runs = runs_of(slice / per_row);
+    }
   }
 }
 

@@ -245,11 +245,12 @@ inline constexpr bool is_own_row<own_row<Kernel>> = true;
 struct work_list {
   work_item* items = nullptr;  ///< null: the number of a block says what it does
   planned_tile* tiles = nullptr;
-  int* order = nullptr;         ///< with prefixes: which item a block has
+  int* order = nullptr;         ///< if the list says so: which item a block has
   int* first_items = nullptr;   ///< [tiles + 1]: of the tiles of rows
   int* first_places = nullptr;  ///< [tiles + 1]: where their partial results lie
+  int* first_large = nullptr;   ///< [tiles + 1]: of their items those that come first
   int* first_tiles = nullptr;   ///< [entries + 1]: of the entries
-  int* tile_count = nullptr;    ///< [3]: tiles of rows, items, items of groups
+  int* tile_count = nullptr;    ///< [4]: tiles of rows, items, items of groups, whether in order
   int most_tiles = 0;
   int most_items = 0;
   work_part part = work_part::all;

@@ -128,7 +128,7 @@ __device__ __forceinline__ const work_item* item_of(const Args& args, int number
   const work_list& list = args.list;
   if (list.part == work_part::sequences) number += list.tile_count[2];
   if (number >= end_of_items(list)) return nullptr;
-  const bool ordered = args.call.prefixes.count > 0 && list.part == work_part::all;
+  const bool ordered = list.part == work_part::all && list.tile_count[3] != 0;
   return list.items + (ordered ? list.order[number] : number);
 }
 

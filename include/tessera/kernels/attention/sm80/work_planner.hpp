@@ -305,6 +305,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   const near_list<int, true> first_tiles{state.first_tiles, list.first_tiles};
   const near_list<int, true> first_items{state.first_items, list.first_items};
   const near_list<int, false> first_places{state.first_places, list.first_places};
+  const near_list<int, false> first_large{state.first_tiles, list.first_large};
   if (thread == 0) {
     state.longest = state.longest_of_groups = 0;
     state.best = {};
@@ -332,56 +333,67 @@ __global__ void __launch_bounds__(planner_threads, 1)
     const int splits = max(1, list.group_slots / max(1, apart_tiles * heads));
     each_of_groups = max(1, (state.longest_of_groups + splits - 1) / splits);
   }
-  const int count = sums_of<2>(
-                        tiles, {{INT_MAX, INT_MAX}}, state,
-                        [&](int tile) -> numbers<2> {
-                          const planned_tile planned = planned_tiles[tile];
-                          const int keys = planned.keys();
-                          if (tile < apart_tiles) {
-                            const int items = max(1, (keys + each_of_groups - 1) / each_of_groups);
-                            return {{items, items * (config.block_q / own.block_q)}};
-                          }
-                          const int items = items_for(args, decodes, keys, each, least);
-                          return {{items, items > 1 || planned.joined != 0 ? items : 0}};
-                        },
-                        [&](int tile, const numbers<2>& firsts) {
-                          first_items.set(tile, firsts.of[0]);
-                          first_places.set(tile, firsts.of[1]);
-                        })
-                        .of[0];
+  const bool large_first = args.call.prefixes.count == 0 && !args.call.batch_invariant;
+  const int most_of_item = min(static_cast<int>(each.value), state.longest);
+  const int count =
+      sums_of<3>(
+          tiles, {{INT_MAX, INT_MAX, INT_MAX}}, state,
+          [&](int tile) -> numbers<3> {
+            const planned_tile planned = planned_tiles[tile];
+            const int keys = planned.keys();
+            if (tile < apart_tiles) {
+              const int items = max(1, (keys + each_of_groups - 1) / each_of_groups);
+              return {{items, items * (config.block_q / own.block_q), 0}};
+            }
+            const int items = items_for(args, decodes, keys, each, least);
+            const bool large = large_first && are_large(keys, items, most_of_item);
+            return {{items, items > 1 || planned.joined != 0 ? items : 0, large ? items : 0}};
+          },
+          [&](int tile, const numbers<3>& firsts) {
+            first_items.set(tile, firsts.of[0]);
+            first_places.set(tile, firsts.of[1]);
+            first_large.set(tile, firsts.of[2]);
+          })
+          .of[0];
   const int of_groups = first_items[group_tiles];
+  const int all_large = first_large[tiles];
+  const bool ordered = args.call.prefixes.count > 0 ||
+                       (all_large > 0 && all_large < count && count <= list.most_items);
   if (thread == 0 && blockIdx.x == 0) {
     list.tile_count[0] = tiles;
     list.tile_count[1] = count;
     list.tile_count[2] = of_groups;
+    list.tile_count[3] = ordered ? 1 : 0;
   }
   const bool spreads = of_groups > 0 && count > of_groups && count <= list.most_items;
   const auto block = static_cast<int>(blockIdx.x);
-  visit_parts(first_items, group_tiles, tiles, block, static_cast<int>(gridDim.x),
-              [&](int tile, int part, int at) {
-                if (at >= list.most_items) return;
-                const planned_tile planned = planned_tiles[tile];
-                work_item item;
-                item.entry = planned.entry;
-                item.first_row = planned.first_row;
-                item.first_tile = planned.first_tile;
-                item.last_tile = static_cast<int>(planned.last_tile);
-                item.split = part;
-                item.splits = first_items[tile + 1] - first_items[tile];
-                if (item.splits > 1) {
-                  cut_tiles(item.first_tile, item.last_tile,
-                            (item.last_tile - item.first_tile) / item.splits, item.splits,
-                            item.split);
-                }
-                const int place = first_places[tile];
-                if (first_places[tile + 1] > place) item.place = place;
-                // Groups that lie in each other, as numbers that nobody has looked at may say.
-                if (list.apart && first_places[tile + 1] > list.most_places)
-                  item = without_place(item);
-                list.items[at] = item;
-                if (args.call.prefixes.count > 0)
-                  list.order[spreads ? place_in_order(at, of_groups, count) : at] = at;
-              });
+  visit_parts(
+      first_items, group_tiles, tiles, block, static_cast<int>(gridDim.x),
+      [&](int tile, int part, int at) {
+        if (at >= list.most_items) return;
+        const planned_tile planned = planned_tiles[tile];
+        work_item item;
+        item.entry = planned.entry;
+        item.first_row = planned.first_row;
+        item.first_tile = planned.first_tile;
+        item.last_tile = static_cast<int>(planned.last_tile);
+        item.split = part;
+        item.splits = first_items[tile + 1] - first_items[tile];
+        if (item.splits > 1) {
+          cut_tiles(item.first_tile, item.last_tile,
+                    (item.last_tile - item.first_tile) / item.splits, item.splits, item.split);
+        }
+        const int place = first_places[tile];
+        if (first_places[tile + 1] > place) item.place = place;
+        // Groups that lie in each other, as numbers that nobody has looked at may say.
+        if (list.apart && first_places[tile + 1] > list.most_places) item = without_place(item);
+        list.items[at] = item;
+        if (!ordered) return;
+        const int turn = spreads       ? place_in_order(at, of_groups, count)
+                         : large_first ? place_by_size(first_large, tile, part, at, all_large)
+                                       : at;
+        list.order[turn] = at;
+      });
 }
 
 }  // namespace tessera::kernels::attention::sm80
