@@ -122,9 +122,8 @@ class consumer {
           tile = shown_before(planned, tile + 1, first);
           if (tile < first) break;
         }
-        bool clips = tile >= full_last || tile < full_first;
-        if constexpr (Traits::whole_tiles) clips = clips || lane_.walk.hides_some(tile);
-        next_tile(planned, tile, clips);
+        const bool hides_some = Traits::whole_tiles && lane_.walk.hides_some(tile);
+        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
