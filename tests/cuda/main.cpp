@@ -1,5 +1,5 @@
-// Where there is no GPU, or device code is not to be run, the device tests say so and end with 77, which
-// ctest knows as "skipped".
+// Where there is no GPU, or device code is not to be run, the device tests say so and end with 77,
+// which ctest knows as "skipped".
 #include <cstdio>
 #include <string>
 

@@ -312,6 +312,9 @@ TEST(GpuSchedule, HopperLooksForRunsOfSegmentsInLargeCalls) {
   sizes.batch_invariant = false;
   sizes.q_tokens = 1024;
   EXPECT_FALSE(schedule_sm90::gains_by_runs(sizes));
+  sizes.q_tokens = 1 << 20;  // many short entries
+  sizes.q_len = sizes.kv_len = 128;
+  EXPECT_FALSE(schedule_sm90::gains_by_runs(sizes));
 }
 
 TEST(GpuSchedule, HopperClassifiesTilesOfEveryBlockOfRows) {

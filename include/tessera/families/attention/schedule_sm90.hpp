@@ -192,13 +192,14 @@ constexpr schedule_sm80::schedule listed_of(const attention_config& config, cons
 
 /// Flops, were all keys seen, from which on segments are looked at first: where each is one run of
 /// keys, rows see intervals and are made by a kernel without segments
-/// (kernels/attention/sm90/segment_runs.hpp). Calls with less to do gain less than the kernels more
-/// take. Which kernel makes a row follows from the whole batch.
+/// (kernels/attention/sm90/segment_runs.hpp). Calls with less to do, or with entries of few tiles,
+/// gain less than the kernels more take. Which kernel makes a row follows from the whole batch.
 inline constexpr double least_run_flops = 2e10;
+inline constexpr int least_run_keys = 512;
 constexpr bool gains_by_runs(const call_sizes& sizes) noexcept {
   const double pairs = static_cast<double>(sizes.q_tokens) * static_cast<double>(sizes.kv_len) *
                        static_cast<double>(sizes.q_heads);
-  return !sizes.packed && !sizes.batch_invariant &&
+  return !sizes.packed && !sizes.batch_invariant && sizes.kv_len >= least_run_keys &&
          2 * pairs * (sizes.head_dim + sizes.v_head_dim) >= least_run_flops;
 }
 

@@ -33,6 +33,7 @@ struct walks {
   static constexpr auto through_heads = &heads_through<Element, heads>;
   static constexpr int channel_bytes = static_cast<int>(sizeof(walk_memory<channels>));
   static constexpr int head_bytes = static_cast<int>(sizeof(head_memory<heads>));
+  static_assert(channel_bytes <= 227 * 1024 && head_bytes <= 227 * 1024, "all that a block has");
 
   static auto entries() {
     return std::array{cuda::entry_of(through_channels, channel_bytes),
