@@ -280,7 +280,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "81e2bd3fe809f95d";
-  if (kind == device_kind::cuda) return "02fffe17249c8157";
+  if (kind == device_kind::cuda) return "13f7b87a877c5d0f";
   return {};
 }
 

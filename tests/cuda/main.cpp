@@ -10,8 +10,9 @@
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
 #ifdef TESSERA_QUICK_DEVICE_CODE
-  const std::string why = "device code of this build was compiled to be read, not to be run "
-                          "(TESSERA_QUICK_DEVICE_CODE)";
+  const std::string why =
+      "device code of this build was compiled to be read, not to be run "
+      "(TESSERA_QUICK_DEVICE_CODE)";
 #else
   const std::string why = tessera::device_test::absence();
 #endif
