@@ -1,4 +1,4 @@
-// Packed weights of 4 bits beside ggml's, in one process: `bench_ggml_weights [MxNxK ...]`, on as
+// Packed weights of 4 bits beside ggml's, in one process: `peer_ggml_weights [MxNxK ...]`, on as
 // many threads as OMP_NUM_THREADS says. Weights are random; everybody packs them in its own way,
 // ggml also in the order of its repacking buffers, and multiplies M rows: ours of bf16, ggml's of
 // f32, which it rounds to 8 bits. Each result is judged against the weights that its packing stands
@@ -8,9 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,23 +19,18 @@
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
 #include <ggml.h>
-#include <omp.h>
 
 #include <tessera/quantized.hpp>
 
 #include "bench/peers/turns.hpp"
 #include "bench/support/ceilings.hpp"
-#include "bench/support/pinning.hpp"
 #include "tests/support/random.hpp"
 
 namespace {
 
 using namespace tessera;
-using bench::peers::contestant;
+using bench::peers::contestant, bench::peers::product_size, bench::peers::require;
 
-struct product_size {
-  std::int64_t m, n, k;
-};
 /// Rows of weights that are drawn; those behind them are the same again.
 constexpr std::int64_t drawn_rows = 64;
 
@@ -61,12 +54,6 @@ bool is_right(product_size size, const std::vector<float>& weights, const std::v
     }
   }
   return true;
-}
-
-void require(const status& done) {
-  if (done) return;
-  std::fprintf(stderr, "%s\n", done.message().c_str());
-  std::exit(1);
 }
 
 /// One of ours.
@@ -265,35 +252,16 @@ void compare(product_size size, ggml_backend_t backend, bench::limit_probe& prob
       all, rounds, [&] { return probe.read_rate(probe.threads()); }, "GB/s");
 }
 
-int run(int count, char** texts) {
-  std::vector<product_size> sizes;
-  for (int i = 1; i < count; ++i) {
-    long long m = 0, n = 0, k = 0;
-    if (std::sscanf(texts[i], "%lldx%lldx%lld", &m, &n, &k) != 3 || m < 1 || n < 1 || k < 256 ||
-        k % 256 != 0) {
-      std::fprintf(stderr, "usage: %s [MxNxK ...] with K a multiple of 256, not %s\n", texts[0],
-                   texts[i]);
-      return 2;
-    }
-    sizes.push_back({m, n, k});
-  }
-  if (sizes.empty()) sizes = {{1, 40960, 4096}, {4, 40960, 4096}, {16, 40960, 4096}};
-  const bench::pinned_threads pinned;
-  bench::limit_probe probe(omp_get_max_threads());
-  ggml_backend* const backend = ggml_backend_cpu_init();
-  ggml_backend_cpu_set_n_threads(backend, probe.threads());
-  for (const product_size& size : sizes) compare(size, backend, probe);
-  ggml_backend_free(backend);
-  return 0;
-}
-
 }  // namespace
 
 int main(int count, char** texts) {
-  try {
-    return run(count, texts);
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "%s\n", failure.what());
-    return 1;
-  }
+  constexpr std::int64_t step = 256;  // of Q4_K
+  const std::unique_ptr<ggml_backend, decltype(&ggml_backend_free)> backend(ggml_backend_cpu_init(),
+                                                                            &ggml_backend_free);
+  const auto compare_all = [&](product_size size, bench::limit_probe& probe) {
+    ggml_backend_cpu_set_n_threads(backend.get(), probe.threads());
+    compare(size, backend.get(), probe);
+  };
+  return bench::peers::run_sizes(
+      count, texts, step, {{1, 40960, 4096}, {4, 40960, 4096}, {16, 40960, 4096}}, compare_all);
 }

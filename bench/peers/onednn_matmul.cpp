@@ -1,14 +1,11 @@
 // Products of matrices beside oneDNN's, with weights as they are stored and packed beforehand, in
-// one process: `bench_onednn_matmul [MxNxK ...]`, on as many threads as OMP_NUM_THREADS says.
+// one process: `peer_onednn_matmul [MxNxK ...]`, on as many threads as OMP_NUM_THREADS says.
 // Results of everybody are judged against sums in double.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -17,27 +14,18 @@
 #include <vector>
 
 #include <dnnl.hpp>
-#include <omp.h>
 
 #include <tessera/grouped_matmul.hpp>
 #include <tessera/scaled_matmul.hpp>
 
 #include "bench/peers/turns.hpp"
 #include "bench/support/ceilings.hpp"
-#include "bench/support/pinning.hpp"
 #include "tests/support/random.hpp"
 
 namespace {
 
 using namespace tessera;
-using bench::peers::contestant;
-
-struct product_size {
-  std::int64_t m, n, k;
-  double operations() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  }
-};
+using bench::peers::contestant, bench::peers::product_size, bench::peers::require;
 
 template <class Element>
 constexpr dnnl::memory::data_type peer_type =
@@ -155,12 +143,6 @@ class product {
   std::vector<Result> out_;
 };
 
-void require(const status& done) {
-  if (done) return;
-  std::fprintf(stderr, "%s\n", done.message().c_str());
-  std::exit(1);
-}
-
 /// Times `own` beside the peer; `out` is what `own` fills.
 template <class Product, class Own, class Out>
 void compare(const char* title, Product& of, const Own& own, const Out& out,
@@ -211,39 +193,20 @@ void compare_bytes(product_size size, bench::limit_probe& probe) {
       bench::chains::byte_dot(), probe);
 }
 
-int run(int count, char** texts) {
-  std::vector<product_size> sizes;
-  for (int i = 1; i < count; ++i) {
-    long long m = 0, n = 0, k = 0;
-    if (std::sscanf(texts[i], "%lldx%lldx%lld", &m, &n, &k) != 3 || m < 1 || n < 1 || k < 1) {
-      std::fprintf(stderr, "usage: %s [MxNxK ...], not %s\n", texts[0], texts[i]);
-      return 2;
-    }
-    sizes.push_back({m, n, k});
-  }
-  if (sizes.empty()) sizes = {{512, 4096, 4096}, {64, 4096, 4096}};
-  const bench::pinned_threads pinned;
-  bench::limit_probe probe(omp_get_max_threads());
+void compare_all(product_size size, bench::limit_probe& probe) {
   const bench::chains::chain_loop floats = bench::chains::fma();
   const bench::chains::chain_loop pairs =
       bench::chains::bf16_dot().run != nullptr ? bench::chains::bf16_dot() : floats;
-  for (const product_size& size : sizes) {
-    compare_floats<float>("f32", size, false, floats, probe);
-    compare_floats<float>("f32, rhs [N, K],", size, true, floats, probe);
-    compare_floats<bf16>("bf16", size, false, pairs, probe);
-    compare_floats<bf16>("bf16, rhs [N, K],", size, true, pairs, probe);
-    if (bench::chains::byte_dot().run != nullptr) compare_bytes(size, probe);
-  }
-  return 0;
+  compare_floats<float>("f32", size, false, floats, probe);
+  compare_floats<float>("f32, rhs [N, K],", size, true, floats, probe);
+  compare_floats<bf16>("bf16", size, false, pairs, probe);
+  compare_floats<bf16>("bf16, rhs [N, K],", size, true, pairs, probe);
+  if (bench::chains::byte_dot().run != nullptr) compare_bytes(size, probe);
 }
 
 }  // namespace
 
 int main(int count, char** texts) {
-  try {
-    return run(count, texts);
-  } catch (const std::exception& failure) {
-    std::fprintf(stderr, "%s\n", failure.what());
-    return 1;
-  }
+  return bench::peers::run_sizes(count, texts, 1, {{512, 4096, 4096}, {64, 4096, 4096}},
+                                 &compare_all);
 }

@@ -1,18 +1,67 @@
-// Programs beside each other: contestants that do the same, in turn, and after them the limit of
-// the round, because a shared machine is not the same for long.
+// What programs beside peers have in common: sizes of products from the command line; contestants
+// that do the same, in turn, and after them the limit of the round, because a shared machine is not
+// the same for long.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <omp.h>
+
+#include <tessera/spec/status.hpp>
+
+#include "bench/support/ceilings.hpp"
+#include "bench/support/pinning.hpp"
 #include "bench/support/timing.hpp"
 
 namespace tessera::bench::peers {
+
+/// Of M rows times [K, N].
+struct product_size {
+  std::int64_t m, n, k;
+  double operations() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
+};
+
+/// Ends the program with the library's refusal.
+inline void require(const status& done) {
+  if (!done) throw std::runtime_error(done.message());
+}
+
+/// The program: `compare` of each size MxNxK of the command line, without any of the usual ones, on
+/// as many pinned threads as OpenMP has. K has to be a multiple of `step`. Gives its exit status.
+inline int run_sizes(int count, char** texts, std::int64_t step, std::vector<product_size> sizes,
+                     const std::function<void(product_size, limit_probe&)>& compare) {
+  if (count > 1) sizes.clear();
+  for (int i = 1; i < count; ++i) {
+    long long m = 0, n = 0, k = 0;
+    if (std::sscanf(texts[i], "%lldx%lldx%lld", &m, &n, &k) != 3 || m < 1 || n < 1 || k < 1 ||
+        k % step != 0) {
+      std::fprintf(stderr, "usage: %s [MxNxK ...] with K a multiple of %lld, not %s\n", texts[0],
+                   static_cast<long long>(step), texts[i]);
+      return 2;
+    }
+    sizes.push_back({m, n, k});
+  }
+  try {
+    const pinned_threads pinned;
+    limit_probe probe(omp_get_max_threads());
+    for (const product_size& size : sizes) compare(size, probe);
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "%s\n", failure.what());
+    return 1;
+  }
+  return 0;
+}
 
 struct contestant {
   std::string name;

@@ -112,7 +112,7 @@ verdict judge(const file_call& call, const safetensors_entry& reference) {
 checked_row run_row(file_call& call, const check_flags& flags, const std::string& row) {
   execution_flags execution = flags.execution;
   if (!row.empty()) execution.row = row;
-  call.allocate_outputs();
+  call.allocate_outputs(execution);
   const std::unique_ptr<planned_call> plan = call.plan(execution);
   require(plan->run(), call.path());
   require(plan->fetch(), call.path());
@@ -131,7 +131,7 @@ checked_row run_row(file_call& call, const check_flags& flags, const std::string
 /// The rows to run: all that fit, or one (empty: the chosen one).
 std::vector<std::string> rows_to_run(file_call& call, const check_flags& flags) {
   if (!flags.all_rows) return {std::string()};
-  call.allocate_outputs();
+  call.allocate_outputs(flags.execution);
   const result<explanation> found = call.explain(flags.execution);
   if (!found) throw failure(call.path() + ": " + found.message());
   std::vector<std::string> rows;
@@ -146,16 +146,22 @@ void check_call(file_call& call, const check_flags& flags, checked_file& checked
   }
 }
 
-/// True if the file has an incoming gradient: the file serves both directions then.
+/// True if the file has an incoming gradient and a gradient to judge by: the file serves both
+/// directions then.
 bool serves_gradient(const file_call& call) {
-  const auto& entries = call.file().entries();
-  return std::any_of(entries.begin(), entries.end(), [](const safetensors_entry& entry) {
-    return entry.name == "in.d_out" || entry.name == "d_out" || entry.name == "in.d_loss";
-  });
+  const auto has = [&call](const auto& is_wanted) {
+    const auto& entries = call.file().entries();
+    return std::any_of(entries.begin(), entries.end(), is_wanted);
+  };
+  return has([](const safetensors_entry& entry) {
+           return entry.name == "in.d_out" || entry.name == "d_out" || entry.name == "in.d_loss";
+         }) &&
+         has([](const safetensors_entry& entry) { return entry.name.starts_with("ref.d_"); });
 }
 
 /// The forward call and, if the file serves it, the gradient. A row that is named runs in the
-/// direction that it can; it is an error if it runs in none.
+/// direction that it can; it is an error if it runs in none, and why a row cannot run says more
+/// than that the other direction has no such row.
 void check_directions(const std::string& path, const std::vector<std::string>& ops,
                       const check_flags& flags, checked_file& checked) {
   std::optional<failure> refused;
@@ -164,7 +170,7 @@ void check_directions(const std::string& path, const std::vector<std::string>& o
       check_call(*open_call(path, op), flags, checked);
     } catch (const failure& failed) {
       if (flags.execution.row.empty()) throw;
-      if (!refused) refused = failed;
+      if (!refused || failed.status() > refused->status()) refused = failed;
     }
   }
   if (checked.rows.empty() && refused) throw *refused;

@@ -78,8 +78,9 @@ class file_call {
   virtual boost::json::value options() const = 0;
 
   /// Gives every output of the call memory whose bytes are all 0xff (NaN). Fails with the library's
-  /// refusal of a call whose tensors or options do not fit together.
-  virtual void allocate_outputs() = 0;
+  /// refusal of a call whose tensors or options do not fit together. What a gradient takes from the
+  /// forward call, and nobody gave, is computed with the threads of the flags.
+  virtual void allocate_outputs(const execution_flags& flags) = 0;
   /// The outputs there are, as `out.<name>`.
   virtual std::vector<safetensors_entry> outputs() const = 0;
 

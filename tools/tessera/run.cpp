@@ -121,7 +121,7 @@ void print_report(const file_call& call, const planned_call& plan, const bench::
 exit_status run(const run_flags& flags) {
   const std::unique_ptr<file_call> call = open_call(flags.input, flags.op);
   for (const std::string& option : flags.options) set_option(*call, option);
-  call->allocate_outputs();
+  call->allocate_outputs(flags.execution);
   const std::unique_ptr<planned_call> plan = call->plan(flags.execution);
   const bench::timing time = timed(*plan, flags.input, flags.repeat);
   if (!flags.output.empty()) write(*call, *plan, flags.output);

@@ -60,6 +60,35 @@ TEST(check, a_row_of_the_gradient_runs_the_gradient_only) {
   EXPECT_EQ(invoke("check --row no.such.row " + file).status, 1);
 }
 
+// A file has the incoming gradient as an input of the forward call's golden, too.
+TEST(check, a_gradient_without_a_truth_is_passed_over) {
+  const auto file = safetensors_file::open(golden("flash_attention.full"));
+  ASSERT_TRUE(file) << file.message();
+  const scratch_folder folder;
+  const std::string forward = folder / "forward.safetensors";
+  write_part(*file, forward,
+             [](const safetensors_entry& entry) { return entry.name.starts_with("ref.d_"); });
+  const outcome ended = invoke("check --json " + forward);
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  const json::value document = json_of(ended);
+  const json::array& rows = document.at("files").as_array().at(0).at("rows").as_array();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("op").as_string(), "flash_attention");
+}
+
+// Why it cannot run, not that the forward call has no such row.
+TEST(check, a_row_of_the_gradient_that_cannot_run_here_says_why) {
+  const json::value listed =
+      json_of(invoke("list --json --op flash_attention_backward --backend cpu_avx2"));
+  const json::array& rows = listed.at("rows").as_array();
+  if (rows.empty()) GTEST_SKIP() << "this build has no rows of gradients for AVX2";
+  const std::string name(rows[0].at("name").as_string());
+  const outcome ended =
+      invoke("check --row " + name + " " + golden("flash_attention.full"), "TESSERA_CPU=generic");
+  EXPECT_EQ(ended.status, 2) << ended.out << ended.err;
+  EXPECT_NE(ended.err.find("the row needs cpu_avx2"), std::string::npos) << ended.err;
+}
+
 // Files that have the operation's inputs, the incoming gradient and the truth of gradients only.
 TEST(run, a_gradient_computes_what_the_forward_call_did_not_leave) {
   for (const char* name :
@@ -80,6 +109,33 @@ TEST(run, a_gradient_computes_what_the_forward_call_did_not_leave) {
     EXPECT_NE(judged.out.find('"' + gradient + '"'), std::string::npos) << judged.out;
     const outcome ran = invoke("run " + gradient + " --input " + bare);
     EXPECT_EQ(ran.status, 0) << name << ": " << ran.err;
+  }
+}
+
+// Answers of the forward call are those of the file's options, not of others.
+TEST(run, a_gradient_with_other_options_takes_nothing_from_the_answers) {
+  for (const auto& [name, option] : {std::pair{"flash_attention.full", "causal=true"},
+                                     {"flash_attention.causal_70", "causal=false"},
+                                     {"flash_attention.unnormalized", "normalize=true"}}) {
+    const auto file = safetensors_file::open(golden(name));
+    ASSERT_TRUE(file) << file.message();
+    const scratch_folder folder;
+    const std::string bare = folder / "bare.safetensors", output = folder / "output.safetensors";
+    write_part(*file, bare,
+               [](const safetensors_entry& entry) { return !entry.name.starts_with("in."); });
+    std::string written[2];
+    for (const bool has_answers : {false, true}) {
+      const outcome ended =
+          invoke("run flash_attention_backward --option " + std::string(option) + " --input " +
+                 (has_answers ? golden(name) : bare) + " --output " + output);
+      ASSERT_EQ(ended.status, 0) << name << ": " << ended.err;
+      written[has_answers ? 1 : 0] = contents_of(output);
+    }
+    EXPECT_EQ(written[0], written[1]) << name << ", " << option;
+    // The option matters: without it, others come out.
+    ASSERT_EQ(invoke("run flash_attention_backward --input " + bare + " --output " + output).status,
+              0);
+    EXPECT_NE(written[0], contents_of(output)) << name << ", " << option;
   }
 }
 
@@ -128,6 +184,54 @@ TEST(run, the_type_of_a_product_is_that_of_its_option) {
     EXPECT_EQ(written->tensor("out.out")->type, type);
   }
   expect_refusal(invoke(run + " --option out_dtype=f64"), "out_dtype");
+}
+
+/// A product of ones, [8,4] and [4,6], with `more`.
+void write_product(const std::string& path, std::vector<safetensors_entry> more,
+                   const tessera::safetensors_metadata& metadata = {}) {
+  static std::vector<float> ones(64, 1.0f);
+  more.push_back({"in.lhs", tessera::view(ones.data(), {8, 4})});
+  more.push_back({"in.rhs", tessera::view(ones.data(), {4, 6})});
+  ASSERT_TRUE(tessera::write_safetensors(path, more, metadata));
+}
+
+TEST(run, the_type_of_a_product_is_that_of_its_option_whatever_the_source_wrote) {
+  std::vector<tessera::bf16> source(48);
+  std::vector<double> truth(48, 4.0);
+  const safetensors_entry answers[]{{"out.out", tessera::view(source.data(), {8, 6})},
+                                    {"ref.out", tessera::view(truth.data(), {8, 6})}};
+  const scratch_folder folder;
+  const std::string path = folder / "input.safetensors", output = folder / "output.safetensors";
+  for (const std::size_t count : {1, 2}) {
+    write_product(path, {answers, answers + count});
+    for (const auto& [option, type] :
+         {std::pair{"", tessera::dtype::bf16}, {" --option out_dtype=f32", tessera::dtype::f32}}) {
+      const outcome ended = invoke("run matmul --input " + path + " --output " + output + option);
+      ASSERT_EQ(ended.status, 0) << ended.err;
+      const auto written = safetensors_file::open(output);
+      ASSERT_TRUE(written) << written.message();
+      EXPECT_EQ(written->tensor("out.out")->type, type) << count;
+    }
+  }
+}
+
+// Codes have scales of their own, which no other type may have.
+TEST(check, a_product_may_be_codes) {
+  std::vector<float> scales(8, 0.5f);
+  std::vector<std::int8_t> codes(48, 8);
+  const safetensors_entry scale{"in.out_code_scale", tessera::view(scales.data(), {8, 1})};
+  const scratch_folder folder;
+  const std::string path = folder / "input.safetensors";
+  write_product(path, {scale});
+  const std::string run = "run matmul --json --input " + path;
+  const outcome ended = invoke(run + " --option out_dtype=i8");
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(json_of(ended).at("outputs").at("out.out").as_string(), "[8,6]i8");
+  expect_refusal(invoke(run), "out_code_scale");
+  write_product(path, {scale, {"ref.out", tessera::view(codes.data(), {8, 6})}},
+                {{"op", "matmul"}, {"options", R"({"out_dtype": "i8"})"}});
+  const outcome judged = invoke("check " + path);
+  EXPECT_EQ(judged.status, 0) << judged.out << judged.err;
 }
 
 }  // namespace

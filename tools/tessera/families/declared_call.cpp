@@ -46,16 +46,17 @@ class declared_call final : public file_call {
                   const std::string& subject) override {
     set_option_in(form(), call_.options.data(), name, value, subject);
     if (name == type_option && std::ranges::count(form().remarks, type_option) > 0) {
-      wished_ = type_in(value, subject);
+      wished_ = type_in(*std::ranges::find(form().tensors, typed_output, &tensor_form::name), name,
+                        value, subject);
     }
     forget_residuals();
   }
 
   /// Every output that the file has an answer to, of its shape, and those whose shape follows and
   /// that the options allow; a copy of what is also read, where the file has it.
-  void allocate_outputs() override {
+  void allocate_outputs(const execution_flags& flags) override {
     memory_.clear(path());
-    complete_residuals();
+    complete_residuals(flags.threads);
     bound_call call;
     status unfit;
     if (!fits(call, true, unfit) && !fits(call, false, unfit)) refuse_plan(unfit, path());
@@ -199,10 +200,12 @@ class declared_call final : public file_call {
     }
     call = {.op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
     const std::uint32_t outputs = ~0u;
-    if (!checks::are_options(call, unfit) || !checks::are_shapes(call, outputs, unfit) ||
-        !checks::are_contents(call, unfit)) {
+    if (!checks::are_options(call, unfit)) return false;
+    if (!checks::are_shapes(call, outputs, unfit) &&
+        !(give_typed_output(call) && checks::are_shapes(call, outputs, unfit))) {
       return false;
     }
+    if (!checks::are_contents(call, unfit)) return false;
     // Dims of outputs that no input has, where they follow from options.
     for (std::size_t dim = 0; dim < form().dims.size(); ++dim) {
       if (call.owners[dim] < 0) static_cast<void>(checks::follows(call, dim));
@@ -245,23 +248,32 @@ class declared_call final : public file_call {
   }
 
   /// The type that an option names for what is computed, which the library reads off the tensor.
+  /// Where nobody names one, that of the source's own answer or, without a source, f32.
   dtype type_wish(std::size_t tensor) const {
     const bool has_option = std::ranges::count(form().remarks, type_option) > 0;
-    return has_option && form().tensors[tensor].name == "out" ? wished_ : dtype::none;
+    if (!has_option || form().tensors[tensor].name != typed_output) return dtype::none;
+    if (wished_ != dtype::none) return wished_;
+    const tensor_view* const source = file().tensor(fmt::format("out.{}", typed_output));
+    if (source == nullptr) return dtype::f32;
+    return form().tensors[tensor].types.has(source->type) ? source->type : dtype::none;
   }
 
-  static dtype type_in(const boost::json::value& value, const std::string& subject) {
-    for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
-      if (value.is_string() && value.get_string() == name_of(type)) return type;
+  /// Gives a call the output that an option names the type of, if it has none: what else it may
+  /// have can depend on that. `call` is as the checks left it.
+  bool give_typed_output(bound_call& call) {
+    for (std::size_t i = 0; wished_ != dtype::none && i < call_.tensors.size(); ++i) {
+      if (!is_output(i) || call_.tensors[i].present() || type_wish(i) == dtype::none) continue;
+      tensor_view view;
+      if (!checks::derive_output(call, i, view, wished_)) continue;
+      checks::lay_out(view);
+      call_.tensors[i] = view;
+      return true;
     }
-    throw failure(fmt::format("{}: option {} is {}, must be f32, f16 or bf16", subject, type_option,
-                              json_line(value)));
+    return false;
   }
 
   dtype type_of_answer(std::size_t tensor) const {
-    const bool has_source =
-        file().tensor("out." + std::string(form().tensors[tensor].name)) != nullptr;
-    if (const dtype wish = type_wish(tensor); wish != dtype::none && !has_source) return wish;
+    if (const dtype wish = type_wish(tensor); wish != dtype::none) return wish;
     return support::type_of_answer(file(), form(), call_.tensors, tensor, operand_type());
   }
 
@@ -289,6 +301,7 @@ class declared_call final : public file_call {
   /// What a gradient takes from the forward call, if the file has it as an answer: in the type of a
   /// call.
   void read_residuals() {
+    answers_.clear(path());
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
       const tensor_form& tensor = form().tensors[i];
       const bool needed =
@@ -301,6 +314,7 @@ class declared_call final : public file_call {
       view.type = type_of_answer(i);
       if (view.type == dtype::none) continue;
       answers_.lay_out(view);
+      answered_.push_back(i);
       const std::vector<double> values = reference::to_doubles(*answer);
       for (std::size_t at = 0; at < values.size(); ++at) {
         reference::store(view, static_cast<std::int64_t>(at), values[at]);
@@ -310,7 +324,7 @@ class declared_call final : public file_call {
   }
 
   /// Computes what a gradient takes from the forward call and the file does not have.
-  void complete_residuals() {
+  void complete_residuals(int threads) {
     if (!computed_.empty()) return;
     bound_call call{
         .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
@@ -322,13 +336,15 @@ class declared_call final : public file_call {
     }
     if (computed_.empty()) return;
     residuals_.clear(path());
-    compute_residuals(call_, computed_, file(), residuals_, path());
+    compute_residuals(call_, computed_, file(), residuals_, path(), threads);
   }
 
-  /// Another option may make others of them.
+  /// Another option may make others of them, of the file's answers too.
   void forget_residuals() {
-    for (const std::size_t tensor : computed_) call_.tensors[tensor] = {};
-    computed_.clear();
+    for (std::vector<std::size_t>* const known : {&computed_, &answered_}) {
+      for (const std::size_t tensor : *known) call_.tensors[tensor] = {};
+      known->clear();
+    }
   }
 
   bool is_in_every_layout(std::size_t tensor) const {
@@ -361,13 +377,14 @@ class declared_call final : public file_call {
     return names;
   }
 
-  static constexpr std::string_view type_option = "out_dtype";
+  static constexpr std::string_view type_option = "out_dtype", typed_output = "out";
 
   const tessera::family& kind_;
-  dtype wished_ = dtype::f32;          ///< of what `type_option` speaks of
+  dtype wished_ = dtype::none;         ///< what `type_option` says
   owned_problem call_;                 ///< with the memory of its tensors
   std::vector<tensor_view> given_;     ///< outputs that are read too, as the file has them
   std::vector<std::size_t> computed_;  ///< tensors that the forward call was asked for
+  std::vector<std::size_t> answered_;  ///< those that the file's answers gave
   output_memory memory_, residuals_, answers_;
 };
 

@@ -117,8 +117,8 @@ bool is_residual(const operation& gradient, std::size_t tensor) {
 }
 
 void compute_residuals(owned_problem& gradient, std::span<const std::size_t> wanted,
-                       const safetensors_file& file, output_memory& memory,
-                       const std::string& path) {
+                       const safetensors_file& file, output_memory& memory, const std::string& path,
+                       int threads) {
   const found_operation forward = forward_of(*gradient.op);
   owned_problem call = forward_problem(*forward.op, gradient, file);
   const auto answer_to = [&](std::size_t residual) {
@@ -127,8 +127,8 @@ void compute_residuals(owned_problem& gradient, std::span<const std::size_t> wan
   std::uint32_t outputs = 0;
   for (const std::size_t residual : wanted) outputs |= 1u << answer_to(residual);
   lay_out_outputs(call, outputs, memory, path);
-  const status done =
-      call_operation(*forward.kind, *forward.op, call.tensors.data(), call.options.data());
+  const status done = call_operation(*forward.kind, *forward.op, call.tensors.data(),
+                                     call.options.data(), {.threads = threads});
   if (!done) refuse_plan(done, path);
   for (const std::size_t residual : wanted) {
     gradient.tensors[residual] = call.tensors[answer_to(residual)];

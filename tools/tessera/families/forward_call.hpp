@@ -21,11 +21,11 @@ found_operation forward_of(const operation& gradient);
 /// Whether a tensor that the gradient reads is an output of the forward call.
 bool is_residual(const operation& gradient, std::size_t tensor);
 
-/// Carries out the forward call of a gradient on the CPU, with its tensors and options and those
-/// that only the file has, and gives the gradient those of its tensors that are `wanted`. Fails
-/// with the library's refusal behind `path`.
+/// Carries out the forward call of a gradient on the CPU, on so many threads (0: what OpenMP would
+/// use), with its tensors and options and those that only the file has, and gives the gradient
+/// those of its tensors that are `wanted`. Fails with the library's refusal behind `path`.
 void compute_residuals(owned_problem& gradient, std::span<const std::size_t> wanted,
-                       const safetensors_file& file, output_memory& memory,
-                       const std::string& path);
+                       const safetensors_file& file, output_memory& memory, const std::string& path,
+                       int threads);
 
 }  // namespace tessera::tool

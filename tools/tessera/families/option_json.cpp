@@ -107,6 +107,20 @@ void set_option_in(const signature& form, void* options, std::string_view name,
   throw failure(fmt::format("{}: \"{}\" is not an option, known are {}", subject, name, names));
 }
 
+dtype type_in(const tensor_form& tensor, std::string_view option, const json::value& value,
+              const std::string& subject) {
+  std::string names;
+  for (std::size_t i = 0; i < dtype_names.size(); ++i) {
+    const auto type = static_cast<dtype>(i);
+    if (!tensor.types.has(type)) continue;
+    if (value.is_string() && value.get_string() == name_of(type)) return type;
+    names += names.empty() ? "" : ", ";
+    names += name_of(type);
+  }
+  throw failure(fmt::format("{}: option {} is {}, must be one of {}", subject, option,
+                            json_line(value), names));
+}
+
 json::value options_json(const signature& form, const void* options) {
   json::object object;
   for (const option_form& option : form.options) {

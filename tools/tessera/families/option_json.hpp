@@ -15,6 +15,10 @@ namespace tessera::tool {
 void set_option_in(const signature& form, void* options, std::string_view name,
                    const boost::json::value& value, const std::string& subject);
 
+/// The type that an option names for a tensor, one of the tensor's own.
+dtype type_in(const tensor_form& tensor, std::string_view option, const boost::json::value& value,
+              const std::string& subject);
+
 /// The options that differ from their defaults.
 boost::json::value options_json(const signature& form, const void* options);
 

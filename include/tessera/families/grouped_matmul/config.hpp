@@ -87,6 +87,9 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
   const int rows = register_rows(config.target);
   const int tall = vector_floats(config.target) == 16 ? 512 : 256;
   if (config.block_m == 0) config.block_m = (tall + rows - 1) / rows * rows;
+  // Columns that are packed together. Of tall tiles 64 are up to 2 % faster than 128
+  // (bench/results/2026-11-28.zen4-2-cores.scales_sums.md, M 512). Small tiles, which groups and
+  // many cores are for, were measured with 128 only and keep them.
   if (config.block_n == 0) config.block_n = config.block_m > 64 ? 64 : 128;
   if (config.block_k == 0) config.block_k = 1024 / bytes_of_operand(config);
   return config;

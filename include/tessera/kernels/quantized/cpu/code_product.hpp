@@ -233,6 +233,7 @@ class code_product {
                                    memory.lanes + r * Rows * vec::width);
         };
         if constexpr (Form::byte_groups > 0 && Rows == 1) {
+          static_assert(Count == 1, "byte_scales are those of one row of weights");
           if (by_bytes[r]) return add(scales_of_bytes<Form>(weights, at.row + r, groups));
         }
         add(float_scales<Isa, Form::most_groups>(memory.scales + r * numbers_stride_,

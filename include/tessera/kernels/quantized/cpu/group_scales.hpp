@@ -91,6 +91,7 @@ class byte_scales {
         groups_(weights.groups),
         floats_(make_floats(weights, groups_of_lanes)) {}
 
+  /// Of the one row there is: row 0.
   TESSERA_INLINE reg of_block(int /*row*/, std::int64_t column) const {
     return floats_(bytes_ + column / group_size);
   }
