@@ -20,8 +20,9 @@ KNOWN: dict[str, int] = {}
 # sums of two gradients and two tiles of scores fill the 255 registers. "all" calls a function for each
 # score, whose registers it saves.
 GRADIENTS = {("sm80", "plain"): 64, ("sm80", "computed"): 112, ("sm80", "all"): 384,
-             ("sm90", "plain"): 48, ("sm90", "computed"): 80, ("sm90", "all"): 192}
-GRADIENT = re.compile(r"attention_backward_(sm\d\d)_\w+_gradients_\w+?_(plain|computed|all)(?![a-z])")
+             ("sm90", "plain"): 48, ("sm90", "computed"): 80, ("sm90", "all"): 192,
+             ("sm90", "dropped"): 48}
+GRADIENT = re.compile(r"attention_backward_(sm\d\d)_\w+_gradients_\w+?_(plain|computed|all|dropped)(?![a-z])")
 
 
 def known_bytes(row):

@@ -23,6 +23,18 @@ inline attention_backward_facts facts_of(const attention_backward_demand& demand
   return {.demand = demand, .scores = facts_of(demand.scores)};
 }
 
+/// Operations of a pair that dropout adds to a CUDA row: Hopper's, which have kernels for dropout
+/// alone, draw once for four pairs, others call what draws for each, those without sums of d_q in
+/// memory twice.
+inline double dropout_operations(const attention_backward_config& config,
+                                 const attention_features& asked) noexcept {
+  using enum attention_feature;
+  if (!asked.has(dropout)) return 0.0;
+  const bool alone = !asked.has(bias) && !asked.has(mask) && !asked.has(soft_cap);
+  if (config.target == backend::cuda_sm90 && alone) return 26.0;
+  return config.d_q_atomics ? 700.0 : 1400.0;
+}
+
 /// Of a CUDA row: scores twice, for keys and for queries, or d_q once more in memory.
 inline work_estimate estimate_on_gpu(const attention_backward_config& config,
                                      const attention_backward_facts& facts) noexcept {
@@ -42,6 +54,7 @@ inline work_estimate estimate_on_gpu(const attention_backward_config& config,
     // Hopper's have warps that keep the turns.
     if (config.in_turns) work.product_share *= config.target == backend::cuda_sm90 ? 0.9 : 0.7;
   }
+  work.vector_operations += pairs * dropout_operations(config, facts.demand.scores.features);
   const double tokens = facts.scores.rows + static_cast<double>(sizes.kv_len);
   work.bytes = 4.0 * facts.scores.heads * tokens * (sizes.head_dim + sizes.v_head_dim) *
                static_cast<double>(size_of(config.type));

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/families/attention_backward/kernel_args.hpp>
+#include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
@@ -51,7 +52,10 @@ struct launch_args {
   int* turns = nullptr;       ///< [q_heads][sum_tiles][parts] in ordered launches, see turns.hpp
   unsigned* taken = nullptr;  ///< items, in ordered launches
   int section = 1;            ///< heads of all entries that ordered launches go through together
-  bool behind_cap = false;    ///< which gradient a launch computes: of bias_post, or of bias_pre
+  /// Of score_kind::dropped: the largest word that takes a weight, and the keys of rounds of words.
+  std::uint32_t last_dropped = 0;
+  kernels::attention::dropout_keys dropout{};
+  bool behind_cap = false;  ///< which gradient a launch computes: of bias_post, or of bias_pre
 
   __host__ __device__ const score_gradient& d_bias() const {
     return behind_cap ? call.d_bias_post : call.d_bias_pre;
@@ -158,6 +162,7 @@ enum class score_kind : std::uint8_t {
   plain,     ///< nothing
   computed,  ///< a cap, segments, functors
   all,       ///< and what tensors and random numbers say of each
+  dropped,   ///< dropout alone, in rows with a kernel for it
 };
 template <score_kind Kind>
 using kind_constant = std::integral_constant<score_kind, Kind>;

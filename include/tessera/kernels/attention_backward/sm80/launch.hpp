@@ -34,6 +34,7 @@ template <class Kernel>
 struct one_pass {
   using tiles = tuned_tiles<resolved(Kernel::config).head_dim, resolved(Kernel::config).v_head_dim>;
 
+  static constexpr bool has_dropped = false;  ///< a kernel for score_kind::dropped
   static score_kind kind_of(const attention_kernel_args& args) { return sm80::kind_of(args); }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
@@ -163,6 +164,9 @@ struct row_kernels {
         if (kind == score_kind::plain) return keys_of_kind<score_kind::plain>();
       }
       if constexpr (atomics) {
+        if constexpr (one_pass<Kernel>::has_dropped) {
+          if (kind == score_kind::dropped) return keys_of_kind<score_kind::dropped>();
+        }
         if (kind != score_kind::all) return keys_of_kind<score_kind::computed>();
       }
       return keys_of_kind<score_kind::all>();
@@ -203,6 +207,7 @@ struct row_kernels {
       if constexpr (!atomics) all.push_back(of_queries(kind).entry());
     }
     if constexpr (atomics) {
+      if (one_pass<Kernel>::has_dropped) all.push_back(of_keys(score_kind::dropped).entry());
       all.push_back(described_tiles().entry());
       all.push_back(sums().entry());
     }
@@ -304,6 +309,10 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
   launcher kernels(of, static_cast<cudaStream_t>(context.stream));
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
+  if (kernels_of::kind_of(of) == score_kind::dropped) {
+    memory.args.dropout = kernels::attention::dropout_keys::of(of.dropout_seed);
+    memory.args.last_dropped = static_cast<std::uint32_t>(of.dropout_threshold - 1);
+  }
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
   const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
   kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * parts, rows_of_block);

@@ -23,7 +23,9 @@ struct hopper_tiles {
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
   static constexpr int turn_parts = 1;
   /// Weights become operands at once, or half of them once gradients have left registers.
-  static constexpr int weight_parts = Width == 64 && InTurns ? 2 : 1;
+  template <score_kind Kind>
+  static constexpr int weight_parts = Width == 64 && (InTurns || Kind == score_kind::dropped) ? 2
+                                                                                              : 1;
   using keys = panel_tile<own, Width>;
   using values = keys;
   using rows = panel_tile<queries, Width>;
@@ -36,7 +38,8 @@ struct hopper_tiles {
   static constexpr int stages_at = 2 * keys::bytes + 2 * scores::bytes;
   static constexpr int statistics_at = stages_at + 2 * stage_bytes;
   /// What is known of the block's keys lies in shared memory, where sums need the registers.
-  static constexpr bool shares_block = Width > 64 || InTurns;
+  template <score_kind Kind>
+  static constexpr bool shares_block = Width > 64 || InTurns || Kind == score_kind::dropped;
   static constexpr int block_at =
       statistics_at + 2 * static_cast<int>(sizeof(statistics)) + own * 4;
   static_assert(block_at % alignof(key_block) == 0);
@@ -54,7 +57,10 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
   using scores = typename tiles::scores;
   using keeper = turn_keeper<tiles>;
   constexpr int queries = tiles::queries, own = tiles::own;
-  constexpr bool plain = Kind == score_kind::plain;
+  constexpr bool shares_block = tiles::template shares_block<Kind>;
+  constexpr int parts_of_weights = tiles::template weight_parts<Kind>;
+  constexpr bool dropped = Kind == score_kind::dropped,
+                 plain = Kind == score_kind::plain || dropped;
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
@@ -65,9 +71,9 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
   const key_block known = key_block::of<tiles, InTurns>(args, taken_item<InTurns>(args, memory));
   if (known.outside()) return;
   auto& shared_block = *reinterpret_cast<key_block*>(memory + tiles::block_at);
-  if (tiles::shares_block && thread == 0) shared_block = known;
+  if (shares_block && thread == 0) shared_block = known;
   __syncthreads();
-  const key_block& own_block = tiles::shares_block ? shared_block : known;
+  const key_block& own_block = shares_block ? shared_block : known;
   float** const told = reinterpret_cast<float**>(memory + tiles::told_at);
   if constexpr (InTurns) {
     if (group_index == 2) {
@@ -120,7 +126,9 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
                                                        own_block.size(),
                                                        walk.segments_of_keys(),
                                                        tainted,
-                                                       scale};
+                                                       scale,
+                                                       of.dropout_scale};
+    [[maybe_unused]] std::uint32_t taken[queries / 64];  // by dropout
     float products[queries / 2], gradients[queries / 2];
     {
       // Of the first step there is none before: its products are nobody's.
@@ -128,6 +136,9 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
       prim::cuda::begin_products();
       multiply_earlier(d_q, step + 1);
       multiply_keys<Element, keys, rows>(products, own_k, q);
+      if constexpr (dropped) {
+        draw_dropped(args, {seq.index, own_head, first, own_block.key0}, own_row, taken);
+      }
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
       if (step > 0) add_earlier(d_q, step - 1);
@@ -147,17 +158,20 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     if constexpr (plain) {
       const auto multiply_part = [&]<part Part>() {
         pairs.template weigh_products<Part>(view, products);
-        pack_operands<Element, Part>(own_weights, products);
+        if constexpr (dropped) {
+          mark_dropped<Part.begin(queries / 2), Part.end(queries / 2)>(taken, products);
+        }
+        pack_operands<Element, Part, Kind>(own_weights, products);
         add_rows<Element, rows, Part>(d_v, own_weights, d_out);
         if constexpr (Part.number == 0) {
           prim::cuda::wait_products<1>();
           prim::cuda::keep_in_place(gradients);
         }
-        pairs.template weigh_gradients<Part>(view, products, gradients);
+        pairs.template weigh_gradients<Kind, Part>(view, products, gradients);
         pack_operands<Element, Part>(own_gradients, gradients);
       };
-      multiply_part.template operator()<part{0, tiles::weight_parts}>();
-      if constexpr (tiles::weight_parts == 2) multiply_part.template operator()<part{1, 2}>();
+      multiply_part.template operator()<part{0, parts_of_weights}>();
+      if constexpr (parts_of_weights == 2) multiply_part.template operator()<part{1, 2}>();
     } else {
       prim::cuda::keep_in_place(gradients);
       pairs.template weigh_computed<Kind>(args, {seq.index, own_head, first, own_block.key0}, view,
@@ -189,7 +203,8 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
                       seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head,
                       of.softmax_scale);
   store_sums<Element>(k + tiles::stages_at, d_v, args.call.d_v, args.call.d_v_strides, seq,
-                      seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head, 1.0f);
+                      seq.k_begin, own_first, own_block.block.all_k, own_block.kv_head,
+                      dropped ? of.dropout_scale : 1.0f);
 #endif
 }
 

@@ -28,10 +28,16 @@ requires(Kernel::config.target == backend::cuda_sm90) struct one_pass<Kernel> {
                          sm90::wide_tiles<config.head_dim, config.v_head_dim, config.in_turns>,
                          sm90::hopper_tiles<config.head_dim, config.in_turns>>;
 
-  /// Plain scores may have segments: ids lie beside what is known of queries.
+  static constexpr bool has_dropped = true;
+  /// Plain scores, and those with dropout alone, may have segments: ids lie beside what is known of
+  /// queries.
   static score_kind kind_of(const attention_kernel_args& args) {
-    const score_kind kind = sm80::kind_of(args);
-    return kind == score_kind::computed && args.soft_cap <= 0.0f ? score_kind::plain : kind;
+    attention_kernel_args without = args;
+    without.dropout = false;
+    const score_kind kind = sm80::kind_of(without);
+    const bool plain = kind != score_kind::all && args.soft_cap <= 0.0f;
+    if (args.dropout) return plain ? score_kind::dropped : score_kind::all;
+    return plain ? score_kind::plain : kind;
   }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {

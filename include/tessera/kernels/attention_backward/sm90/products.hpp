@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
+#include <tessera/kernels/attention_backward/sm90/dropped_pairs.hpp>
 #include <tessera/kernels/attention_backward/sm90/query_walk.hpp>
 #include <tessera/prim/cuda/tanh.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -68,14 +69,19 @@ __device__ __forceinline__ void add_rows(float (&sums)[Tile::width / 2],
   prim::cuda::commit_products();
 }
 
-/// Sums of a product, or a part of them, as the operand A of the next, 16 columns each.
-template <class Element, part Part = part{}, int Steps>
+/// Sums of a product, or a part of them, as the operand A of the next, 16 columns each. Weights of
+/// score_kind::dropped are marked.
+template <class Element, part Part = part{}, score_kind Kind = score_kind::plain, int Steps>
 __device__ __forceinline__ void pack_operands(warpgroup_a (&to)[Steps],
                                               const float (&sums)[8 * Steps]) {
   using words = prim::cuda::half_words<Element>;
 #pragma unroll
   for (int i = 4 * Part.begin(Steps); i < 4 * Part.end(Steps); ++i) {
-    to[i / 4].word[i % 4] = words::pack(sums[2 * i], sums[2 * i + 1]);
+    if constexpr (Kind == score_kind::dropped) {
+      to[i / 4].word[i % 4] = words::pack(kept_weight(sums[2 * i]), kept_weight(sums[2 * i + 1]));
+    } else {
+      to[i / 4].word[i % 4] = words::pack(sums[2 * i], sums[2 * i + 1]);
+    }
   }
 }
 
@@ -123,7 +129,8 @@ struct own_scores {
   int key, keys_left;
   const std::int32_t* segments_of_keys;
   bool tainted;
-  float scale;  ///< see scale_of
+  float scale;          ///< see scale_of
+  float dropout_scale;  ///< of what dropout keeps
 
   static __device__ __forceinline__ int query_of(int i) {
     return i * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -156,8 +163,9 @@ struct own_scores {
       }
     }
   }
-  /// Gradients of plain scores, or a part of them, from those of weights.
-  template <tile_view View, part Part, int Count>
+  /// Gradients of plain scores, or a part of them, from those of weights, which are marked where
+  /// scores are of score_kind::dropped.
+  template <score_kind Kind, tile_view View, part Part, int Count>
   __device__ __forceinline__ void weigh_gradients(const float (&weights)[Count],
                                                   float (&gradients)[Count]) const {
 #pragma unroll
@@ -169,7 +177,13 @@ struct own_scores {
         const int own = key + e / 2 * 8;
         float& x = gradients[4 * i + e];
         if (View == tile_view::any && tainted && own < keys_left) x += taint[own].v;
-        x = weights[4 * i + e] * (x - (e % 2 == 0 ? correction.x : correction.y));
+        const float subtracted = e % 2 == 0 ? correction.x : correction.y;
+        if constexpr (Kind == score_kind::dropped) {
+          const float keep = is_marked(weights[4 * i + e]) ? 0.0f : dropout_scale;
+          x = fabsf(weights[4 * i + e]) * fmaf(keep, x, -subtracted);
+        } else {
+          x = weights[4 * i + e] * (x - subtracted);
+        }
         // Weights of hidden pairs are 0, those of pairs with tainted keys may be.
         const bool seen = View == tile_view::bounded ? weights[4 * i + e] != 0.0f
                                                      : sees<View>(query + e % 2, own);
@@ -259,15 +273,15 @@ struct own_scores {
       weigh_products<tile_view::any, Part>(products);
     }
   }
-  template <part Part = part{}, int Count>
+  template <score_kind Kind, part Part = part{}, int Count>
   __device__ __forceinline__ void weigh_gradients(tile_view view, const float (&weights)[Count],
                                                   float (&gradients)[Count]) const {
     if (view == tile_view::whole) {
-      weigh_gradients<tile_view::whole, Part>(weights, gradients);
+      weigh_gradients<Kind, tile_view::whole, Part>(weights, gradients);
     } else if (view == tile_view::bounded) {
-      weigh_gradients<tile_view::bounded, Part>(weights, gradients);
+      weigh_gradients<Kind, tile_view::bounded, Part>(weights, gradients);
     } else {
-      weigh_gradients<tile_view::any, Part>(weights, gradients);
+      weigh_gradients<Kind, tile_view::any, Part>(weights, gradients);
     }
   }
   /// Both of scores that are not plain.

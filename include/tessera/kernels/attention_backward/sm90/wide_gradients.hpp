@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
   using rows = typename tiles::rows;
   using scores = typename tiles::scores;
   constexpr int queries = tiles::queries;
-  constexpr bool plain = Kind == score_kind::plain;
+  constexpr bool dropped = Kind == score_kind::dropped,
+                 plain = Kind == score_kind::plain || dropped;
   constexpr int weights_ready = 1;  // the number of a barrier
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
   unsigned char* const memory =
@@ -139,13 +140,17 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
                                                          own.size(),
                                                          walk.segments_of_keys(),
                                                          tainted,
-                                                         scale};
+                                                         scale,
+                                                         of.dropout_scale};
+      const score_place first_pair{seq.index, current.head, first, own.key0};
       // d_q of the step before. Of the first step there is none before: its products are nobody's.
       float d_q[32], products[queries / 2];
       prim::cuda::begin_products();
       multiply_panel(d_q, step + 1, 0);
       multiply_keys<Element, own_tile, other_tile>(products, own_tile_at,
                                                    walk.rows_of(step) + other_at);
+      [[maybe_unused]] std::uint32_t taken[queries / 64];  // by dropout
+      if constexpr (dropped && !OfKeys) draw_dropped(args, first_pair, own_row, taken);
       if (InTurns && step > 0) keeper::wait(group_index, step - 1);
       prim::cuda::wait_products<1>();
       prim::cuda::keep_in_place(d_q);
@@ -159,7 +164,6 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
 
       const tile_view view = walk.statistics_of(step).view_of(step, tainted);
       warpgroup_a operands[queries / 16];
-      const score_place first_pair{seq.index, current.head, first, own.key0};
       if constexpr (OfKeys) {
         // The other warpgroup's: weights, or products if more must be known of them.
         float other[queries / 2];
@@ -168,7 +172,7 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
         if constexpr (!plain) {
           pairs.template weigh_computed<Kind>(args, first_pair, view, other, products);
         } else {
-          pairs.weigh_gradients(view, other, products);
+          pairs.template weigh_gradients<Kind>(view, other, products);
         }
         pack_operands<Element>(operands, products);
         store_operands<scores>(d_scores + step % 2 * scores::bytes, warp * 16, operands);
@@ -180,10 +184,11 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
           pairs.template weigh_computed<Kind>(args, first_pair, view, products, gradients);
         } else {
           pairs.weigh_products(view, products);
+          if constexpr (dropped) mark_dropped<0, queries / 2>(taken, products);
           hand_over(weights, products);
           prim::cuda::arrive_for_threads(weights_ready, tiles::threads);
         }
-        pack_operands<Element>(operands, products);
+        pack_operands<Element, part{}, Kind>(operands, products);
       }
       if constexpr (own_panels == 2 && !panel_beside) {
         prim::cuda::begin_products();
@@ -224,7 +229,8 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
                           of.softmax_scale);
     } else {
       store_sums<Element>(k + tiles::stages_at, sums, args.call.d_v, args.call.d_v_strides, seq,
-                          seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head, 1.0f);
+                          seq.k_begin, own.key0 + warp * 16, own.block.all_k, own.kv_head,
+                          dropped ? of.dropout_scale : 1.0f);
     }
   };
   if (group_index == 0) {
