@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "682e2ce884ef698e";
-  if (kind == device_kind::cuda) return "3668550616e2d44b";
+  if (kind == device_kind::cuda) return "7710324a8e49e95c";
   return {};
 }
 

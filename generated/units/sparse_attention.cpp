@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "58dfe5ebef196ff5";
-  if (kind == device_kind::cuda) return "8ce4e8908855fca7";
+  if (kind == device_kind::cuda) return "8a808f0cd879de12";
   return {};
 }
 
