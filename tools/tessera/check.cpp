@@ -159,19 +159,23 @@ bool serves_gradient(const file_call& call) {
          has([](const safetensors_entry& entry) { return entry.name.starts_with("ref.d_"); });
 }
 
-/// The forward call and, if the file serves it, the gradient. A row that is named runs in the
+/// The forward call and the gradient of that name, if there is one. A row that is named runs in the
 /// direction that it can; it is an error if it runs in none, and why a row cannot run says more
 /// than that the other direction has no such row.
-void check_directions(const std::string& path, const std::vector<std::string>& ops,
-                      const check_flags& flags, checked_file& checked) {
+void check_directions(file_call& forward, std::string_view backward, const check_flags& flags,
+                      checked_file& checked) {
   std::optional<failure> refused;
-  for (const std::string& op : ops) {
+  const auto attempt = [&](const auto& check) {
     try {
-      check_call(*open_call(path, op), flags, checked);
+      check();
     } catch (const failure& failed) {
       if (flags.execution.row.empty()) throw;
       if (!refused || failed.status() > refused->status()) refused = failed;
     }
+  };
+  attempt([&] { check_call(forward, flags, checked); });
+  if (!backward.empty()) {
+    attempt([&] { check_call(*open_call(forward.path(), backward), flags, checked); });
   }
   if (checked.rows.empty() && refused) throw *refused;
 }
@@ -203,10 +207,9 @@ checked_file check_one(const std::string& path, const check_flags& flags) {
     checked.op = call->op();
     checked.about = text("about");
     checked.source = text("source");
-    std::vector<std::string> ops{checked.op};
-    const std::string_view backward = family_of(call->op(), path).backward_of(call->op());
-    if (!backward.empty() && serves_gradient(*call)) ops.emplace_back(backward);
-    check_directions(path, ops, flags, checked);
+    std::string_view backward = family_of(call->op(), path).backward_of(call->op());
+    if (!serves_gradient(*call)) backward = {};
+    check_directions(*call, backward, flags, checked);
     keep_own_verdicts(checked);
   } catch (const failure& failed) {
     checked.refusal = failed.what();
