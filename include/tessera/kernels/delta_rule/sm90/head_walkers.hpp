@@ -26,12 +26,10 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
   using memory = head_memory<Shape>;
   using base = state_columns<Element, memory>;
   using words = prim::cuda::half_words<Element>;
-  using key_rows = typename Shape::key_rows;
-  using weight_rows = typename Shape::weight_rows;
   using base::lane_;
   using base::shared_;
   using base::steps;
-  using state_sums = float[Shape::keys / 2];
+  using typename base::state_sums;
 
  public:
   __device__ __forceinline__ head_walker(const delta_rule_kernel_args& args, memory& shared,
@@ -67,7 +65,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
                                        float (&answers)[32]) {
     bool finite = true;
     float written[32];
-    read_state(state, item, written, answers);
+    base::read_state(state, item.k, item.q, false, written, answers);
     prim::cuda::warpgroup_a values[steps];
     if constexpr (Shape::corrects) {
       prim::cuda::wait_products<1>();
@@ -75,13 +73,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
       base::load_values(item.v, values);
       take_away(values, written, facts.front_k);
       finite = base::remove_not_finite(values, tokens.end);
-      const std::uint64_t inverse = describe_rows<weight_rows>(item.inverse);
-      prim::cuda::begin_products();
-#pragma unroll
-      for (int i = 0; i < steps; ++i) {
-        rows_product(written, values[i], weight_rows::along(inverse, i), i > 0);
-      }
-      prim::cuda::commit_products();
+      base::begin_inverse(written, values, item.inverse);
       prim::cuda::wait_products<1>();
     } else {
       base::load_values(item.v, values);
@@ -89,7 +81,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
       prim::cuda::wait_products<0>();
     }
     prim::cuda::keep_in_place(answers);
-    multiply_tokens(answers, facts.front_q);
+    base::multiply_columns(answers, facts.front_q);
 #pragma unroll
     for (float& x : state) x *= facts.whole;
     prim::cuda::warpgroup_a left[steps];
@@ -99,71 +91,16 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
 #pragma unroll
       for (int i = 0; i < steps; ++i) values[i] = operand_of<Element>(written, i);
       finite = base::remove_not_finite(values, tokens.end) && finite;
-      multiply_tokens(written, facts.rest);
+      base::multiply_columns(written, facts.rest);
 #pragma unroll
       for (int i = 0; i < steps; ++i) left[i] = operand_of<Element>(written, i);
       if (!finite) remove(left);
     } else {
       multiply_values(left, values, facts.rest);
     }
-    const std::uint64_t k = describe_rows<key_rows>(item.k),
-                        weights = describe_rows<weight_rows>(item.weights);
-    prim::cuda::begin_products();
-#pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      rows_product(answers, values[i], weight_rows::along(weights, i), true);
-    }
-#pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      prim::cuda::warpgroup_product<Element, Shape::keys>::sums_of(state, left[i],
-                                                                   key_rows::across(k, i));
-    }
-    prim::cuda::commit_products();
-    prim::cuda::wait_products<0>();
-    prim::cuda::keep_in_place(answers);
-    prim::cuda::keep_in_place(state);
-    finite = finite && tokens.poison >= Shape::tokens;
-    if (!finite) base::mark_not_finite(state, answers, tokens.poison);
+    base::add_tokens(state, answers, item, tokens, values, left, finite);
   }
 
-  /// Starts to read the state: keys to `written`, then queries to `answers`.
-  static __device__ __forceinline__ void read_state(const state_sums& state,
-                                                    const head_item<Shape>& item,
-                                                    float (&written)[32], float (&answers)[32]) {
-    const std::uint64_t q = describe_rows<key_rows>(item.q), k = describe_rows<key_rows>(item.k);
-    // Packing between products would make them wait for each other.
-    prim::cuda::warpgroup_a read[Shape::keys / 16];
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) read[i] = operand_of<Element>(state, i);
-    prim::cuda::begin_products();
-    if constexpr (Shape::corrects) {
-#pragma unroll
-      for (int i = 0; i < Shape::keys / 16; ++i) {
-        rows_product(written, read[i], key_rows::along(k, i), i > 0);
-      }
-      prim::cuda::commit_products();
-    }
-#pragma unroll
-    for (int i = 0; i < Shape::keys / 16; ++i) {
-      rows_product(answers, read[i], key_rows::along(q, i), i > 0);
-    }
-    prim::cuda::commit_products();
-  }
-
-  __device__ __forceinline__ float2 pair_of(const float* factors, int tile) const {
-    return *reinterpret_cast<const float2*>(factors + tile * 8 + lane_ % 4 * 2);
-  }
-  /// Sums of tokens times their factors.
-  __device__ __forceinline__ void multiply_tokens(float (&sums)[32], const float* factors) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float2 factor = pair_of(factors, i);
-      sums[4 * i] *= factor.x;
-      sums[4 * i + 1] *= factor.y;
-      sums[4 * i + 2] *= factor.x;
-      sums[4 * i + 3] *= factor.y;
-    }
-  }
   static __device__ __forceinline__ float2 numbers_of(std::uint32_t word) {
     return make_float2(words::unpack(static_cast<std::uint16_t>(word)),
                        words::unpack(static_cast<std::uint16_t>(word >> 16)));
@@ -173,7 +110,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
                                             const float (&held)[32], const float* factors) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float2 factor = pair_of(factors, i);
+      const float2 factor = base::pair_of(factors, i);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         std::uint32_t& word = values[i / 2].word[i % 2 * 2 + half];
@@ -188,7 +125,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
                                                   const float* factors) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float2 factor = pair_of(factors, i);
+      const float2 factor = base::pair_of(factors, i);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float2 x = numbers_of(values[i / 2].word[i % 2 * 2 + half]);

@@ -1,5 +1,6 @@
 // The columns of a state that a warpgroup has, 64 of them, transposed: in registers from the first
-// token to the last. How they come and go, their values, and their answers.
+// token to the last. How they come and go, how they are read and added to, their values, and their
+// answers.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/panels.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -30,7 +32,10 @@ class state_columns {
  protected:
   using shape = typename Memory::shape;
   using words = prim::cuda::half_words<Element>;
+  using key_rows = typename shape::key_rows;
   using value_rows = typename shape::value_rows;
+  using weight_rows = typename shape::weight_rows;
+  using state_sums = float[shape::keys / 2];
   static constexpr int steps = shape::tokens / 16;
 
   __device__ __forceinline__ state_columns(const delta_rule_kernel_args& args, Memory& shared,
@@ -44,7 +49,7 @@ class state_columns {
   template <class Body>
   __device__ __forceinline__ void with_state(const sequence& all, std::int64_t head,
                                              const Body& body) const {
-    float state[shape::keys / 2];
+    state_sums state;
 #pragma unroll
     for (float& x : state) x = 0.0f;
     const auto initial = initial_states<device_code>(args_, all);
@@ -108,8 +113,89 @@ class state_columns {
     __syncwarp();
     return false;
   }
-  __device__ __forceinline__ void mark_not_finite(float (&state)[shape::keys / 2],
-                                                  float (&answers)[32], int poison) const {
+  /// Starts to read the state: `rows`, with a correction, to `written`, or added to what is there,
+  /// then queries to `answers`; a group of products each.
+  static __device__ __forceinline__ void read_state(const state_sums& state,
+                                                    const unsigned char* rows,
+                                                    const unsigned char* queries, bool adds,
+                                                    float (&written)[32], float (&answers)[32]) {
+    const std::uint64_t q = describe_rows<key_rows>(queries), k = describe_rows<key_rows>(rows);
+    // Packing between products would make them wait for each other.
+    prim::cuda::warpgroup_a read[shape::keys / 16];
+#pragma unroll
+    for (int i = 0; i < shape::keys / 16; ++i) read[i] = operand_of<Element>(state, i);
+    prim::cuda::begin_products();
+    if constexpr (shape::corrects) {
+#pragma unroll
+      for (int i = 0; i < shape::keys / 16; ++i) {
+        rows_product(written, read[i], key_rows::along(k, i), adds || i > 0);
+      }
+      prim::cuda::commit_products();
+    }
+#pragma unroll
+    for (int i = 0; i < shape::keys / 16; ++i) {
+      rows_product(answers, read[i], key_rows::along(q, i), i > 0);
+    }
+    prim::cuda::commit_products();
+  }
+  /// Starts to multiply values with M beta, a group of products.
+  static __device__ __forceinline__ void begin_inverse(
+      float (&written)[32], const prim::cuda::warpgroup_a (&values)[steps],
+      const unsigned char* rows) {
+    const std::uint64_t inverse = describe_rows<weight_rows>(rows);
+    prim::cuda::begin_products();
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      rows_product(written, values[i], weight_rows::along(inverse, i), i > 0);
+    }
+    prim::cuda::commit_products();
+  }
+  /// Adds P `values` to the answers of an item, and keys times `left` to the state. `finite`: all
+  /// numbers of the item's tokens were.
+  template <class Item>
+  __device__ __forceinline__ void add_tokens(state_sums& state, float (&answers)[32],
+                                             const Item& item, const item_tokens& tokens,
+                                             const prim::cuda::warpgroup_a (&values)[steps],
+                                             const prim::cuda::warpgroup_a (&left)[steps],
+                                             bool finite) const {
+    const std::uint64_t k = describe_rows<key_rows>(item.k),
+                        weights = describe_rows<weight_rows>(item.weights);
+    prim::cuda::begin_products();
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      rows_product(answers, values[i], weight_rows::along(weights, i), true);
+    }
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      prim::cuda::warpgroup_product<Element, shape::keys>::sums_of(state, left[i],
+                                                                   key_rows::across(k, i));
+    }
+    prim::cuda::commit_products();
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(answers);
+    prim::cuda::keep_in_place(state);
+    finite = finite && tokens.poison >= shape::tokens;
+    if (!finite) mark_not_finite(state, answers, tokens.poison);
+  }
+  /// The factors of two columns of accumulator `tile`.
+  __device__ __forceinline__ float2 pair_of(const float* factors, int tile) const {
+    return *reinterpret_cast<const float2*>(factors + tile * 8 + lane_ % 4 * 2);
+  }
+  /// Columns of sums times their factors.
+  template <int Count>
+  __device__ __forceinline__ void multiply_columns(float (&sums)[Count],
+                                                   const float* factors) const {
+#pragma unroll
+    for (int i = 0; i < Count / 4; ++i) {
+      const float2 factor = pair_of(factors, i);
+      sums[4 * i] *= factor.x;
+      sums[4 * i + 1] *= factor.y;
+      sums[4 * i + 2] *= factor.x;
+      sums[4 * i + 3] *= factor.y;
+    }
+  }
+  __device__ __forceinline__ void mark_not_finite(state_sums& state, float (&answers)[32],
+                                                  int poison) const {
     const float nan = __int_as_float(0x7fc00000);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -182,9 +268,8 @@ class state_columns {
  private:
   /// Calls body(x, at) for each element that the state has, channels `step` apart.
   template <class Stored, class Body>
-  __device__ __forceinline__ void for_each_element(float (&state)[shape::keys / 2],
-                                                   Stored* elements, std::int64_t step,
-                                                   const Body& body) const {
+  __device__ __forceinline__ void for_each_element(state_sums& state, Stored* elements,
+                                                   std::int64_t step, const Body& body) const {
     int left = static_cast<int>(args_.key_dim) - lane_ % 4 * 2;
     const std::int64_t column = own_column() + lane_ / 4;
     const bool has[2] = {column < args_.value_dim, column + 8 < args_.value_dim};
