@@ -279,8 +279,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "81e2bd3fe809f95d";
-  if (kind == device_kind::cuda) return "13f7b87a877c5d0f";
+  if (kind == device_kind::cpu) return "6cceed8d5e29b67c";
+  if (kind == device_kind::cuda) return "ec1b2b8e25116e46";
   return {};
 }
 

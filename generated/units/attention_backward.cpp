@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "682e2ce884ef698e";
-  if (kind == device_kind::cuda) return "7710324a8e49e95c";
+  if (kind == device_kind::cpu) return "ffe4eaaad3795acb";
+  if (kind == device_kind::cuda) return "e5cd72d11cb73033";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "58dfe5ebef196ff5";
-  if (kind == device_kind::cuda) return "8a808f0cd879de12";
+  if (kind == device_kind::cpu) return "8124e9ed516ab452";
+  if (kind == device_kind::cuda) return "0abc37cd8b8be75b";
   return {};
 }
 

@@ -15,6 +15,8 @@ namespace tessera::prim {
 using philox_block = std::array<std::uint32_t, 4>;
 
 inline constexpr std::uint32_t philox_rounds = 10;
+/// What words 0 and 2 of a counter are multiplied by in each round.
+inline constexpr std::uint32_t philox_multiplier0 = 0xD2511F53u, philox_multiplier2 = 0xCD9E8D57u;
 
 /// The key of one round.
 struct philox_key {
@@ -33,8 +35,8 @@ TESSERA_HD constexpr philox_key philox_key_of(std::uint64_t seed, std::uint32_t 
 TESSERA_HD TESSERA_INLINE constexpr void philox_round(std::uint32_t& word0, std::uint32_t& word1,
                                                       std::uint32_t& word2, std::uint32_t& word3,
                                                       const philox_key& key) noexcept {
-  const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * word0;
-  const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * word2;
+  const std::uint64_t product0 = std::uint64_t{philox_multiplier0} * word0;
+  const std::uint64_t product1 = std::uint64_t{philox_multiplier2} * word2;
   word0 = static_cast<std::uint32_t>(product1 >> 32) ^ word1 ^ key.low;
   word1 = static_cast<std::uint32_t>(product1);
   word2 = static_cast<std::uint32_t>(product0 >> 32) ^ word3 ^ key.high;

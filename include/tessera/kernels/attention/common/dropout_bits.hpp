@@ -85,14 +85,13 @@ struct rounds_of_group {
   std::uint32_t low, high, head_high;
 };
 
-inline constexpr std::uint32_t philox_first = 0xD2511F53u, philox_second = 0xCD9E8D57u;
-
 template <class Row>
 __device__ __forceinline__ rounds_of_row begin_rounds(const dropout_keys& keys, const Row& row) {
-  const std::uint64_t head = std::uint64_t{philox_second} * static_cast<std::uint32_t>(row.head);
+  const std::uint64_t head =
+      std::uint64_t{prim::philox_multiplier2} * static_cast<std::uint32_t>(row.head);
   const std::uint32_t word0 = static_cast<std::uint32_t>(head >> 32) ^
                               static_cast<std::uint32_t>(row.query) ^ keys.round[0].low;
-  const std::uint64_t product = std::uint64_t{philox_first} * word0;
+  const std::uint64_t product = std::uint64_t{prim::philox_multiplier0} * word0;
   return {static_cast<std::uint32_t>(head),
           static_cast<std::uint32_t>(product >> 32) ^ keys.round[1].high,
           static_cast<std::uint32_t>(product)};
@@ -100,10 +99,11 @@ __device__ __forceinline__ rounds_of_row begin_rounds(const dropout_keys& keys, 
 
 __device__ __forceinline__ rounds_of_group begin_rounds(const dropout_keys& keys, int entry,
                                                         int group) {
-  const std::uint64_t first = std::uint64_t{philox_first} * static_cast<std::uint32_t>(group);
+  const std::uint64_t first =
+      std::uint64_t{prim::philox_multiplier0} * static_cast<std::uint32_t>(group);
   const std::uint32_t word2 = static_cast<std::uint32_t>(first >> 32) ^
                               static_cast<std::uint32_t>(entry) ^ keys.round[0].high;
-  const std::uint64_t second = std::uint64_t{philox_second} * word2;
+  const std::uint64_t second = std::uint64_t{prim::philox_multiplier2} * word2;
   return {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(second) ^ keys.round[2].low,
           static_cast<std::uint32_t>(second >> 32) ^ keys.round[1].low};
 }
@@ -112,7 +112,8 @@ __device__ __forceinline__ rounds_of_group begin_rounds(const dropout_keys& keys
 /// product of the third round that rows of a head share.
 __device__ __forceinline__ uint4 end_rounds(const dropout_keys& keys, const rounds_of_row& row,
                                             const rounds_of_group& group, std::uint64_t of_head) {
-  const std::uint64_t product = std::uint64_t{philox_second} * (row.row_high ^ group.low);
+  const std::uint64_t product =
+      std::uint64_t{prim::philox_multiplier2} * (row.row_high ^ group.low);
   uint4 words = make_uint4(
       static_cast<std::uint32_t>(product >> 32) ^ group.high, static_cast<std::uint32_t>(product),
       static_cast<std::uint32_t>(of_head >> 32) ^ row.row_low ^ keys.round[2].high,
@@ -154,10 +155,10 @@ __device__ __forceinline__ std::uint32_t kept_elements(const dropout_keys& keys,
     };
     const rounds_of_group group{of_lane(own.low), of_lane(own.high), of_lane(own.head_high)};
     const std::uint64_t of_head =
-        std::uint64_t{philox_first} * (group.head_high ^ rows[0].head_low);
+        std::uint64_t{prim::philox_multiplier0} * (group.head_high ^ rows[0].head_low);
     std::uint64_t of_next = of_head;
     if (differ) {  // a branch, not a choice
-      of_next = std::uint64_t{philox_first} *
+      of_next = std::uint64_t{prim::philox_multiplier0} *
                 prim::cuda::computed_anew(group.head_high ^ rows[1].head_low);
     }
     const uint4 low = end_rounds(keys, rows[0], group, of_head);

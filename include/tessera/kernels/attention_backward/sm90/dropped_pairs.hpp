@@ -35,8 +35,8 @@ __device__ __forceinline__ void draw_dropped(const sm80::launch_args& args,
       bits::begin_rounds(keys, static_cast<int>(first.entry), static_cast<int>(first_key / 4));
   drawn_row row{first.head, static_cast<std::uint32_t>(first.query) + lane % 4 * 2 + own % 2};
   const std::uint64_t of_head =
-      std::uint64_t{bits::philox_first} *
-      (group.head_high ^ bits::philox_second * static_cast<std::uint32_t>(row.head));
+      std::uint64_t{prim::philox_multiplier0} *
+      (group.head_high ^ prim::philox_multiplier2 * static_cast<std::uint32_t>(row.head));
   const std::uint32_t addend = ~args.last_dropped;
 #pragma unroll
   for (int w = 0; w < Words; ++w) {
