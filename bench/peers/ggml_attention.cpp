@@ -5,6 +5,7 @@
 // causal problem gets the f16 mask that ggml wants, a single query none. Decode rotates over
 // copies of keys and values so that they come from memory, as ours do.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <iostream>

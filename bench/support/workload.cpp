@@ -1,5 +1,6 @@
 #include "workload.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 

@@ -8,7 +8,7 @@
 #include <tessera/families/attention/family.hpp>
 #include <tessera/families/attention/registry.hpp>
 #include <tessera/families/attention/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -279,8 +279,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6cceed8d5e29b67c";
-  if (kind == device_kind::cuda) return "ec1b2b8e25116e46";
+  if (kind == device_kind::cpu) return "3f22499a03ed3b77";
+  if (kind == device_kind::cuda) return "c03e13858b099ce5";
   return {};
 }
 
@@ -296,16 +296,14 @@ status attention(const flash_attention_args& args, const flash_attention_options
 status scaled_dot_product_attention(const flash_attention_args& args, const flash_attention_options& options, const context& where) {
   return call_of(attention_record, flash_op::scaled_dot_product_attention, args, options, where);
 }
-result<basic_plan<basic_problem<flash_op, flash_attention_args, flash_attention_options>>> plan(
-    const basic_problem<flash_op, flash_attention_args, flash_attention_options>& problem,
-    const context& where) {
-  return plan_of(attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<flash_op, flash_attention_args, flash_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<flash_op, flash_attention_args, flash_attention_options>> =
+    &attention_record;
+template result<basic_plan<basic_problem<flash_op, flash_attention_args, flash_attention_options>>> plan(
+    const basic_problem<flash_op, flash_attention_args, flash_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<flash_op, flash_attention_args, flash_attention_options>&,
+    const context&, const device_facts*);
 
 status page_attention(const page_attention_args& args, const page_attention_options& options, const context& where) {
   return call_of(attention_record, page_op::page_attention, args, options, where);
@@ -316,30 +314,26 @@ status decode_attention(const page_attention_args& args, const page_attention_op
 status prefill_page_attention(const page_attention_args& args, const page_attention_options& options, const context& where) {
   return call_of(attention_record, page_op::prefill_page_attention, args, options, where);
 }
-result<basic_plan<basic_problem<page_op, page_attention_args, page_attention_options>>> plan(
-    const basic_problem<page_op, page_attention_args, page_attention_options>& problem,
-    const context& where) {
-  return plan_of(attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<page_op, page_attention_args, page_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<page_op, page_attention_args, page_attention_options>> =
+    &attention_record;
+template result<basic_plan<basic_problem<page_op, page_attention_args, page_attention_options>>> plan(
+    const basic_problem<page_op, page_attention_args, page_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<page_op, page_attention_args, page_attention_options>&,
+    const context&, const device_facts*);
 
 status ragged_decode_attention(const ragged_decode_args& args, const ragged_decode_options& options, const context& where) {
   return call_of(attention_record, ragged_decode_op::ragged_decode_attention, args, options, where);
 }
-result<basic_plan<basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>>> plan(
-    const basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>& problem,
-    const context& where) {
-  return plan_of(attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>> =
+    &attention_record;
+template result<basic_plan<basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>>> plan(
+    const basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<ragged_decode_op, ragged_decode_args, ragged_decode_options>&,
+    const context&, const device_facts*);
 
 status unified_attention(const unified_attention_args& args, const unified_attention_options& options, const context& where) {
   return call_of(attention_record, unified_op::unified_attention, args, options, where);
@@ -347,16 +341,14 @@ status unified_attention(const unified_attention_args& args, const unified_atten
 status chunked_prefill_paged_decode(const unified_attention_args& args, const unified_attention_options& options, const context& where) {
   return call_of(attention_record, unified_op::chunked_prefill_paged_decode, args, options, where);
 }
-result<basic_plan<basic_problem<unified_op, unified_attention_args, unified_attention_options>>> plan(
-    const basic_problem<unified_op, unified_attention_args, unified_attention_options>& problem,
-    const context& where) {
-  return plan_of(attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<unified_op, unified_attention_args, unified_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<unified_op, unified_attention_args, unified_attention_options>> =
+    &attention_record;
+template result<basic_plan<basic_problem<unified_op, unified_attention_args, unified_attention_options>>> plan(
+    const basic_problem<unified_op, unified_attention_args, unified_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<unified_op, unified_attention_args, unified_attention_options>&,
+    const context&, const device_facts*);
 
 status ragged_page_attention_v2(const ragged_page_args& args, const ragged_page_options& options, const context& where) {
   return call_of(attention_record, ragged_page_op::ragged_page_attention_v2, args, options, where);
@@ -364,29 +356,25 @@ status ragged_page_attention_v2(const ragged_page_args& args, const ragged_page_
 status ragged_page_attention_v3(const ragged_page_args& args, const ragged_page_options& options, const context& where) {
   return call_of(attention_record, ragged_page_op::ragged_page_attention_v3, args, options, where);
 }
-result<basic_plan<basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>>> plan(
-    const basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>& problem,
-    const context& where) {
-  return plan_of(attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>> =
+    &attention_record;
+template result<basic_plan<basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>>> plan(
+    const basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<ragged_page_op, ragged_page_args, ragged_page_options>&,
+    const context&, const device_facts*);
 
 status fp8_attention(const fp8_attention_args& args, const fp8_attention_options& options, const context& where) {
   return call_of(attention_record, fp8_op::fp8_attention, args, options, where);
 }
-result<basic_plan<basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>>> plan(
-    const basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>& problem,
-    const context& where) {
-  return plan_of(attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>> =
+    &attention_record;
+template result<basic_plan<basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>>> plan(
+    const basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<fp8_op, fp8_attention_args, fp8_attention_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

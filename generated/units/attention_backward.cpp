@@ -3,7 +3,7 @@
 #include <tessera/families/attention_backward/family.hpp>
 #include <tessera/families/attention_backward/registry.hpp>
 #include <tessera/families/attention_backward/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ffe4eaaad3795acb";
-  if (kind == device_kind::cuda) return "e5cd72d11cb73033";
+  if (kind == device_kind::cpu) return "d012f25b129c5b3a";
+  if (kind == device_kind::cuda) return "dc30a8805348b71e";
   return {};
 }
 
@@ -114,15 +114,13 @@ status attention_backward(const attention_backward_args& args, const flash_atten
 status scaled_dot_product_attention_backward(const attention_backward_args& args, const flash_attention_options& options, const context& where) {
   return call_of(attention_backward_record, attention_backward_op::scaled_dot_product_attention_backward, args, options, where);
 }
-result<basic_plan<basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>>> plan(
-    const basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>& problem,
-    const context& where) {
-  return plan_of(attention_backward_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(attention_backward_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>> =
+    &attention_backward_record;
+template result<basic_plan<basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>>> plan(
+    const basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<attention_backward_op, attention_backward_args, flash_attention_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

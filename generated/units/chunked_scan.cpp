@@ -3,7 +3,7 @@
 #include <tessera/families/chunked_scan/family.hpp>
 #include <tessera/families/chunked_scan/registry.hpp>
 #include <tessera/families/chunked_scan/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -89,8 +89,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2eba7cd2028c69c2";
-  if (kind == device_kind::cuda) return "2a148ab4d394165e";
+  if (kind == device_kind::cpu) return "88fd49117e12e562";
+  if (kind == device_kind::cuda) return "e9b2e0fd0e1fae66";
   return {};
 }
 
@@ -115,16 +115,14 @@ status gla_backward(const recurrent_args& args, const recurrent_options& options
 status lightning_attn_backward(const recurrent_args& args, const recurrent_options& options, const context& where) {
   return call_of(chunked_scan_record, recurrent_op::lightning_attn_backward, args, options, where);
 }
-result<basic_plan<basic_problem<recurrent_op, recurrent_args, recurrent_options>>> plan(
-    const basic_problem<recurrent_op, recurrent_args, recurrent_options>& problem,
-    const context& where) {
-  return plan_of(chunked_scan_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<recurrent_op, recurrent_args, recurrent_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(chunked_scan_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<recurrent_op, recurrent_args, recurrent_options>> =
+    &chunked_scan_record;
+template result<basic_plan<basic_problem<recurrent_op, recurrent_args, recurrent_options>>> plan(
+    const basic_problem<recurrent_op, recurrent_args, recurrent_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<recurrent_op, recurrent_args, recurrent_options>&,
+    const context&, const device_facts*);
 
 status rwkv6(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
   return call_of(chunked_scan_record, rwkv6_op::rwkv6, args, options, where);
@@ -132,15 +130,13 @@ status rwkv6(const rwkv6_args& args, const rwkv6_options& options, const context
 status rwkv6_backward(const rwkv6_args& args, const rwkv6_options& options, const context& where) {
   return call_of(chunked_scan_record, rwkv6_op::rwkv6_backward, args, options, where);
 }
-result<basic_plan<basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>>> plan(
-    const basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>& problem,
-    const context& where) {
-  return plan_of(chunked_scan_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(chunked_scan_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>> =
+    &chunked_scan_record;
+template result<basic_plan<basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>>> plan(
+    const basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<rwkv6_op, rwkv6_args, rwkv6_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

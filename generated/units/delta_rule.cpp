@@ -5,7 +5,7 @@
 #include <tessera/families/delta_rule/family.hpp>
 #include <tessera/families/delta_rule/registry.hpp>
 #include <tessera/families/delta_rule/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -87,8 +87,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3603671c1a279f60";
-  if (kind == device_kind::cuda) return "a906aa7493d806fe";
+  if (kind == device_kind::cpu) return "06c4a10d330999c8";
+  if (kind == device_kind::cuda) return "3b7e68a81adeae86";
   return {};
 }
 
@@ -107,16 +107,14 @@ status gated_delta_rule_backward(const delta_rule_args& args, const delta_rule_o
 status kernel_delta_attention_backward(const delta_rule_args& args, const delta_rule_options& options, const context& where) {
   return call_of(delta_rule_record, delta_rule_op::kernel_delta_attention_backward, args, options, where);
 }
-result<basic_plan<basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>>> plan(
-    const basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>& problem,
-    const context& where) {
-  return plan_of(delta_rule_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(delta_rule_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>> =
+    &delta_rule_record;
+template result<basic_plan<basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>>> plan(
+    const basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<delta_rule_op, delta_rule_args, delta_rule_options>&,
+    const context&, const device_facts*);
 
 status rwkv7(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
   return call_of(delta_rule_record, rwkv7_op::rwkv7, args, options, where);
@@ -130,16 +128,14 @@ status rwkv7_backward(const rwkv7_args& args, const rwkv7_options& options, cons
 status rwkv7_mul_backward(const rwkv7_args& args, const rwkv7_options& options, const context& where) {
   return call_of(delta_rule_record, rwkv7_op::rwkv7_mul_backward, args, options, where);
 }
-result<basic_plan<basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>>> plan(
-    const basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>& problem,
-    const context& where) {
-  return plan_of(delta_rule_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(delta_rule_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>> =
+    &delta_rule_record;
+template result<basic_plan<basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>>> plan(
+    const basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<rwkv7_op, rwkv7_args, rwkv7_options>&,
+    const context&, const device_facts*);
 
 status ragged_gated_delta_rule(const ragged_delta_rule_args& args, const delta_rule_options& options, const context& where) {
   return call_of(delta_rule_record, ragged_delta_rule_op::ragged_gated_delta_rule, args, options, where);
@@ -147,16 +143,14 @@ status ragged_gated_delta_rule(const ragged_delta_rule_args& args, const delta_r
 status ragged_gated_delta_rule_backward(const ragged_delta_rule_args& args, const delta_rule_options& options, const context& where) {
   return call_of(delta_rule_record, ragged_delta_rule_op::ragged_gated_delta_rule_backward, args, options, where);
 }
-result<basic_plan<basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>>> plan(
-    const basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>& problem,
-    const context& where) {
-  return plan_of(delta_rule_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(delta_rule_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>> =
+    &delta_rule_record;
+template result<basic_plan<basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>>> plan(
+    const basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<ragged_delta_rule_op, ragged_delta_rule_args, delta_rule_options>&,
+    const context&, const device_facts*);
 
 status ragged_gated_delta_rule_v2(const ragged_delta_rule_v2_args& args, const ragged_delta_rule_v2_options& options, const context& where) {
   return call_of(delta_rule_record, ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2, args, options, where);
@@ -164,15 +158,13 @@ status ragged_gated_delta_rule_v2(const ragged_delta_rule_v2_args& args, const r
 status ragged_gated_delta_rule_v2_backward(const ragged_delta_rule_v2_args& args, const ragged_delta_rule_v2_options& options, const context& where) {
   return call_of(delta_rule_record, ragged_delta_rule_v2_op::ragged_gated_delta_rule_v2_backward, args, options, where);
 }
-result<basic_plan<basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>>> plan(
-    const basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>& problem,
-    const context& where) {
-  return plan_of(delta_rule_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(delta_rule_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>> =
+    &delta_rule_record;
+template result<basic_plan<basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>>> plan(
+    const basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<ragged_delta_rule_v2_op, ragged_delta_rule_v2_args, ragged_delta_rule_v2_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 #include <tessera/families/grouped_matmul/family.hpp>
 #include <tessera/families/grouped_matmul/registry.hpp>
 #include <tessera/families/grouped_matmul/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -86,16 +86,14 @@ status matmul(const grouped_matmul_args& args, const grouped_matmul_options& opt
 status matmul_backward(const grouped_matmul_args& args, const grouped_matmul_options& options, const context& where) {
   return call_of(grouped_matmul_record, grouped_matmul_op::matmul_backward, args, options, where);
 }
-result<basic_plan<basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>>> plan(
-    const basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>& problem,
-    const context& where) {
-  return plan_of(grouped_matmul_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(grouped_matmul_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>> =
+    &grouped_matmul_record;
+template result<basic_plan<basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>>> plan(
+    const basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<grouped_matmul_op, grouped_matmul_args, grouped_matmul_options>&,
+    const context&, const device_facts*);
 
 status scaled_grouped_matmul(const scaled_matmul_args& args, const scaled_matmul_options& options, const context& where) {
   return call_of(grouped_matmul_record, scaled_matmul_op::scaled_grouped_matmul, args, options, where);
@@ -103,15 +101,13 @@ status scaled_grouped_matmul(const scaled_matmul_args& args, const scaled_matmul
 status scaled_matmul(const scaled_matmul_args& args, const scaled_matmul_options& options, const context& where) {
   return call_of(grouped_matmul_record, scaled_matmul_op::scaled_matmul, args, options, where);
 }
-result<basic_plan<basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>>> plan(
-    const basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>& problem,
-    const context& where) {
-  return plan_of(grouped_matmul_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(grouped_matmul_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>> =
+    &grouped_matmul_record;
+template result<basic_plan<basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>>> plan(
+    const basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<scaled_matmul_op, scaled_matmul_args, scaled_matmul_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

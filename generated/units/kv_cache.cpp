@@ -3,7 +3,7 @@
 #include <tessera/families/kv_cache/family.hpp>
 #include <tessera/families/kv_cache/registry.hpp>
 #include <tessera/families/kv_cache/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -55,15 +55,13 @@ status kv_cache_append(const kv_cache_args& args, const kv_cache_options& option
 status kv_cache_copy(const kv_cache_args& args, const kv_cache_options& options, const context& where) {
   return call_of(kv_cache_record, kv_cache_op::kv_cache_copy, args, options, where);
 }
-result<basic_plan<basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>>> plan(
-    const basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>& problem,
-    const context& where) {
-  return plan_of(kv_cache_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(kv_cache_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>> =
+    &kv_cache_record;
+template result<basic_plan<basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>>> plan(
+    const basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<kv_cache_op, kv_cache_args, kv_cache_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <tessera/families/latent_attention/family.hpp>
 #include <tessera/families/latent_attention/registry.hpp>
 #include <tessera/families/latent_attention/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -66,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "290f0c50c1acab5f";
-  if (kind == device_kind::cuda) return "7c0b4bda30f15bab";
+  if (kind == device_kind::cpu) return "c1354e7ff83f767f";
+  if (kind == device_kind::cuda) return "ae86cd5625012a70";
   return {};
 }
 
@@ -80,30 +80,26 @@ status flash_mla(const flash_mla_args& args, const flash_mla_options& options, c
 status flash_mla_backward(const flash_mla_args& args, const flash_mla_options& options, const context& where) {
   return call_of(latent_attention_record, flash_mla_op::flash_mla_backward, args, options, where);
 }
-result<basic_plan<basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>>> plan(
-    const basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>& problem,
-    const context& where) {
-  return plan_of(latent_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(latent_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>> =
+    &latent_attention_record;
+template result<basic_plan<basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>>> plan(
+    const basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<flash_mla_op, flash_mla_args, flash_mla_options>&,
+    const context&, const device_facts*);
 
 status flash_mla_decode(const flash_mla_decode_args& args, const flash_mla_decode_options& options, const context& where) {
   return call_of(latent_attention_record, flash_mla_decode_op::flash_mla_decode, args, options, where);
 }
-result<basic_plan<basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>>> plan(
-    const basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>& problem,
-    const context& where) {
-  return plan_of(latent_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(latent_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>> =
+    &latent_attention_record;
+template result<basic_plan<basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>>> plan(
+    const basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<flash_mla_decode_op, flash_mla_decode_args, flash_mla_decode_options>&,
+    const context&, const device_facts*);
 
 status deepseek_attn(const deepseek_attn_args& args, const deepseek_attn_options& options, const context& where) {
   return call_of(latent_attention_record, deepseek_attn_op::deepseek_attn, args, options, where);
@@ -111,29 +107,25 @@ status deepseek_attn(const deepseek_attn_args& args, const deepseek_attn_options
 status deepseek_attn_backward(const deepseek_attn_args& args, const deepseek_attn_options& options, const context& where) {
   return call_of(latent_attention_record, deepseek_attn_op::deepseek_attn_backward, args, options, where);
 }
-result<basic_plan<basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>>> plan(
-    const basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>& problem,
-    const context& where) {
-  return plan_of(latent_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(latent_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>> =
+    &latent_attention_record;
+template result<basic_plan<basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>>> plan(
+    const basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<deepseek_attn_op, deepseek_attn_args, deepseek_attn_options>&,
+    const context&, const device_facts*);
 
 status multi_latent_ragged_page_attention(const latent_ragged_args& args, const latent_ragged_options& options, const context& where) {
   return call_of(latent_attention_record, latent_ragged_op::multi_latent_ragged_page_attention, args, options, where);
 }
-result<basic_plan<basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>>> plan(
-    const basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>& problem,
-    const context& where) {
-  return plan_of(latent_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(latent_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>> =
+    &latent_attention_record;
+template result<basic_plan<basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>>> plan(
+    const basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<latent_ragged_op, latent_ragged_args, latent_ragged_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

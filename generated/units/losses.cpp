@@ -3,7 +3,7 @@
 #include <tessera/families/losses/family.hpp>
 #include <tessera/families/losses/registry.hpp>
 #include <tessera/families/losses/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -62,8 +62,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "154fb45f21595253";
-  if (kind == device_kind::cuda) return "02c5ea0cc52c4fe8";
+  if (kind == device_kind::cpu) return "784690958812d1eb";
+  if (kind == device_kind::cuda) return "5d9ddfc467d814d8";
   return {};
 }
 
@@ -76,16 +76,14 @@ status fused_cross_entropy(const cross_entropy_args& args, const cross_entropy_o
 status fused_cross_entropy_backward(const cross_entropy_args& args, const cross_entropy_options& options, const context& where) {
   return call_of(losses_record, cross_entropy_op::fused_cross_entropy_backward, args, options, where);
 }
-result<basic_plan<basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>>> plan(
-    const basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>& problem,
-    const context& where) {
-  return plan_of(losses_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(losses_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>> =
+    &losses_record;
+template result<basic_plan<basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>>> plan(
+    const basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<cross_entropy_op, cross_entropy_args, cross_entropy_options>&,
+    const context&, const device_facts*);
 
 status fused_kl_divergence(const kl_divergence_args& args, const kl_divergence_options& options, const context& where) {
   return call_of(losses_record, kl_divergence_op::fused_kl_divergence, args, options, where);
@@ -93,16 +91,14 @@ status fused_kl_divergence(const kl_divergence_args& args, const kl_divergence_o
 status fused_kl_divergence_backward(const kl_divergence_args& args, const kl_divergence_options& options, const context& where) {
   return call_of(losses_record, kl_divergence_op::fused_kl_divergence_backward, args, options, where);
 }
-result<basic_plan<basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>>> plan(
-    const basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>& problem,
-    const context& where) {
-  return plan_of(losses_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(losses_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>> =
+    &losses_record;
+template result<basic_plan<basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>>> plan(
+    const basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<kl_divergence_op, kl_divergence_args, kl_divergence_options>&,
+    const context&, const device_facts*);
 
 status fused_linear_cross_entropy(const linear_cross_entropy_args& args, const linear_cross_entropy_options& options, const context& where) {
   return call_of(losses_record, linear_cross_entropy_op::fused_linear_cross_entropy, args, options, where);
@@ -110,15 +106,13 @@ status fused_linear_cross_entropy(const linear_cross_entropy_args& args, const l
 status fused_linear_cross_entropy_backward(const linear_cross_entropy_args& args, const linear_cross_entropy_options& options, const context& where) {
   return call_of(losses_record, linear_cross_entropy_op::fused_linear_cross_entropy_backward, args, options, where);
 }
-result<basic_plan<basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>>> plan(
-    const basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>& problem,
-    const context& where) {
-  return plan_of(losses_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(losses_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>> =
+    &losses_record;
+template result<basic_plan<basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>>> plan(
+    const basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

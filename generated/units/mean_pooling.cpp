@@ -3,7 +3,7 @@
 #include <tessera/families/mean_pooling/family.hpp>
 #include <tessera/families/mean_pooling/registry.hpp>
 #include <tessera/families/mean_pooling/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -83,8 +83,8 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "39729ced5cd8ee67";
-  if (kind == device_kind::cuda) return "bb836c53c15b3578";
+  if (kind == device_kind::cpu) return "ff5e8ed5b9d71807";
+  if (kind == device_kind::cuda) return "c936e339b3ef7768";
   return {};
 }
 
@@ -103,15 +103,13 @@ status mean_pooling_backward(const mean_pooling_args& args, const mean_pooling_o
 status mean_pooling_chunks_backward(const mean_pooling_args& args, const mean_pooling_options& options, const context& where) {
   return call_of(mean_pooling_record, mean_pooling_op::mean_pooling_chunks_backward, args, options, where);
 }
-result<basic_plan<basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>>> plan(
-    const basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>& problem,
-    const context& where) {
-  return plan_of(mean_pooling_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(mean_pooling_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>> =
+    &mean_pooling_record;
+template result<basic_plan<basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>>> plan(
+    const basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<mean_pooling_op, mean_pooling_args, mean_pooling_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

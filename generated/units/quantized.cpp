@@ -3,7 +3,7 @@
 #include <tessera/families/quantized/family.hpp>
 #include <tessera/families/quantized/registry.hpp>
 #include <tessera/families/quantized/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -79,16 +79,14 @@ status dequantize(const weight_args& args, const quantized_options& options, con
 status prepack_quantized_weights(const weight_args& args, const quantized_options& options, const context& where) {
   return call_of(quantized_record, weight_op::prepack_quantized_weights, args, options, where);
 }
-result<basic_plan<basic_problem<weight_op, weight_args, quantized_options>>> plan(
-    const basic_problem<weight_op, weight_args, quantized_options>& problem,
-    const context& where) {
-  return plan_of(quantized_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<weight_op, weight_args, quantized_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(quantized_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<weight_op, weight_args, quantized_options>> =
+    &quantized_record;
+template result<basic_plan<basic_problem<weight_op, weight_args, quantized_options>>> plan(
+    const basic_problem<weight_op, weight_args, quantized_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<weight_op, weight_args, quantized_options>&,
+    const context&, const device_facts*);
 
 status quantized_matmul(const quantized_matmul_args& args, const quantized_options& options, const context& where) {
   return call_of(quantized_record, quantized_matmul_op::quantized_matmul, args, options, where);
@@ -102,15 +100,13 @@ status quantized_grouped_matmul(const quantized_matmul_args& args, const quantiz
 status quantized_grouped_matmul_backward(const quantized_matmul_args& args, const quantized_options& options, const context& where) {
   return call_of(quantized_record, quantized_matmul_op::quantized_grouped_matmul_backward, args, options, where);
 }
-result<basic_plan<basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>>> plan(
-    const basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>& problem,
-    const context& where) {
-  return plan_of(quantized_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(quantized_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>> =
+    &quantized_record;
+template result<basic_plan<basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>>> plan(
+    const basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<quantized_matmul_op, quantized_matmul_args, quantized_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

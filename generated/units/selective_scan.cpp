@@ -3,7 +3,7 @@
 #include <tessera/families/selective_scan/family.hpp>
 #include <tessera/families/selective_scan/registry.hpp>
 #include <tessera/families/selective_scan/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -59,8 +59,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "32bfb599587ac17b";
-  if (kind == device_kind::cuda) return "d039003366dc53fc";
+  if (kind == device_kind::cpu) return "d558e0c6df07b393";
+  if (kind == device_kind::cuda) return "18b10b222c08a6c4";
   return {};
 }
 
@@ -79,16 +79,14 @@ status state_space_v1_backward(const state_space_args& args, const state_space_o
 status state_space_v2_backward(const state_space_args& args, const state_space_options& options, const context& where) {
   return call_of(selective_scan_record, state_space_op::state_space_v2_backward, args, options, where);
 }
-result<basic_plan<basic_problem<state_space_op, state_space_args, state_space_options>>> plan(
-    const basic_problem<state_space_op, state_space_args, state_space_options>& problem,
-    const context& where) {
-  return plan_of(selective_scan_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<state_space_op, state_space_args, state_space_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(selective_scan_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<state_space_op, state_space_args, state_space_options>> =
+    &selective_scan_record;
+template result<basic_plan<basic_problem<state_space_op, state_space_args, state_space_options>>> plan(
+    const basic_problem<state_space_op, state_space_args, state_space_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<state_space_op, state_space_args, state_space_options>&,
+    const context&, const device_facts*);
 
 status rwkv4(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
   return call_of(selective_scan_record, rwkv4_op::rwkv4, args, options, where);
@@ -96,15 +94,13 @@ status rwkv4(const rwkv4_args& args, const rwkv4_options& options, const context
 status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options, const context& where) {
   return call_of(selective_scan_record, rwkv4_op::rwkv4_backward, args, options, where);
 }
-result<basic_plan<basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>>> plan(
-    const basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>& problem,
-    const context& where) {
-  return plan_of(selective_scan_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(selective_scan_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>> =
+    &selective_scan_record;
+template result<basic_plan<basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>>> plan(
+    const basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<rwkv4_op, rwkv4_args, rwkv4_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

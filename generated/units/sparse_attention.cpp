@@ -3,7 +3,7 @@
 #include <tessera/families/sparse_attention/family.hpp>
 #include <tessera/families/sparse_attention/registry.hpp>
 #include <tessera/families/sparse_attention/row.hpp>
-#include <tessera/runtime/operation.hpp>
+#include <tessera/runtime/family_operations.hpp>
 #include <tessera/spec/table.hpp>
 
 namespace tessera {
@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8124e9ed516ab452";
-  if (kind == device_kind::cuda) return "0abc37cd8b8be75b";
+  if (kind == device_kind::cpu) return "32f226fc491836b3";
+  if (kind == device_kind::cuda) return "896c55c1797c3a80";
   return {};
 }
 
@@ -108,57 +108,49 @@ constinit const family sparse_attention_record =
 status blocksparse_attention(const blocksparse_attention_args& args, const blocksparse_attention_options& options, const context& where) {
   return call_of(sparse_attention_record, blocksparse_op::blocksparse_attention, args, options, where);
 }
-result<basic_plan<basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>>> plan(
-    const basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>& problem,
-    const context& where) {
-  return plan_of(sparse_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(sparse_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>> =
+    &sparse_attention_record;
+template result<basic_plan<basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>>> plan(
+    const basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<blocksparse_op, blocksparse_attention_args, blocksparse_attention_options>&,
+    const context&, const device_facts*);
 
 status blocksparse_attention_backward(const blocksparse_attention_backward_args& args, const blocksparse_attention_options& options, const context& where) {
   return call_of(sparse_attention_record, blocksparse_backward_op::blocksparse_attention_backward, args, options, where);
 }
-result<basic_plan<basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>>> plan(
-    const basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>& problem,
-    const context& where) {
-  return plan_of(sparse_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(sparse_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>> =
+    &sparse_attention_record;
+template result<basic_plan<basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>>> plan(
+    const basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<blocksparse_backward_op, blocksparse_attention_backward_args, blocksparse_attention_options>&,
+    const context&, const device_facts*);
 
 status native_sparse_attention(const native_sparse_attention_args& args, const native_sparse_attention_options& options, const context& where) {
   return call_of(sparse_attention_record, native_sparse_op::native_sparse_attention, args, options, where);
 }
-result<basic_plan<basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>>> plan(
-    const basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>& problem,
-    const context& where) {
-  return plan_of(sparse_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(sparse_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>> =
+    &sparse_attention_record;
+template result<basic_plan<basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>>> plan(
+    const basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<native_sparse_op, native_sparse_attention_args, native_sparse_attention_options>&,
+    const context&, const device_facts*);
 
 status native_sparse_attention_backward(const native_sparse_attention_backward_args& args, const native_sparse_attention_options& options, const context& where) {
   return call_of(sparse_attention_record, native_sparse_backward_op::native_sparse_attention_backward, args, options, where);
 }
-result<basic_plan<basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>>> plan(
-    const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>& problem,
-    const context& where) {
-  return plan_of(sparse_attention_record, problem, where);
-}
-result<explanation> explain(
-    const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>& problem,
-    const context& where, const device_facts* device) {
-  return explain_operation(sparse_attention_record, numbered(problem), where, device);
-}
+template <>
+inline constexpr const family* record_for<basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>> =
+    &sparse_attention_record;
+template result<basic_plan<basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>>> plan(
+    const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>&,
+    const context&, const device_facts*);
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The hot loops of the AVX-512 attention rows keep their vectors in registers and call nothing.
 
-usage: disassembly.py LIBRARY [--list]      judges the attention units of a library or object
+usage: disassembly.py OBJECT... [--list]    judges the attention units among them
        disassembly.py --planted COMPILER    shows that it finds a spill and a call that were planted
 
 A hot loop is an innermost loop with many packed multiply-adds (VFMADD, VDPBF16PS): the register
@@ -212,11 +212,15 @@ def main():
         return 77
     if sys.argv[1] == "--planted":
         return planted(sys.argv[2], objdump)
-    in_attention = lambda member, name: ("avx512" in (member + name) and "attention" in name
-                                         and not ANY_HEAD_DIM.search(name))
-    tiles, polynomials, faults = check(sys.argv[1], objdump, in_attention, "--list" in sys.argv)
+    tiles, polynomials, faults = 0, 0, []
+    for unit in (path for path in sys.argv[1:] if "attention" in pathlib.Path(path).name):
+        backend = pathlib.Path(unit).parent.name  # rows for tiles of AMX have loops of AVX-512 too
+        judged = lambda _, name, of=backend: ("avx512" in of + name and "attention" in name
+                                              and not ANY_HEAD_DIM.search(name))
+        more_tiles, more_polynomials, more_faults = check(unit, objdump, judged, "--list" in sys.argv)
+        tiles, polynomials, faults = tiles + more_tiles, polynomials + more_polynomials, faults + more_faults
     if tiles == 0:
-        faults.append(f"{sys.argv[1]}: no register tile in the AVX-512 attention rows: nothing judged")
+        faults.append("no register tile in the AVX-512 attention rows: nothing judged")
     if faults and shutil.which("c++filt"):
         faults = subprocess.run(["c++filt"], input="\n".join(faults), capture_output=True,
                                 text=True, check=True).stdout.splitlines()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Illegal rows and tables do not compile, and the compiler names the rule and the row.
 
-Rows of one family that are refused stand in one unit, for what takes time is to read the headers.
+All rows that are refused stand in one unit, for what takes time is to read the headers.
 
 usage: rules.py COMPILER"""
 import pathlib
@@ -261,9 +261,9 @@ TABLE = ("constexpr auto {} = tessera::row_table<tessera::table_row<{}, 0, 0>, "
          "tessera::table_row<{}, 0, 0>>::checked();\n")
 
 
-def row_against(rule):
+def row_against(rule, family):
     """The name of the row that breaks a rule."""
-    return f"row_against_{rule}"
+    return f"{family['name']}_against_{rule}"
 
 
 def launch_of(row, family):
@@ -280,8 +280,8 @@ def in_table(row):
 
 
 def texts_of(family):
-    """A unit of legal rows, launched and in a table, and one of everything that is refused. Each row has
-    a name of its own, so that each refusal is told from the others."""
+    """What a family has in the unit of legal rows, launched and in a table, and in that of everything
+    that is refused. Each row has a name of its own, so that each refusal is told from the others."""
     start = "".join(f"#include <tessera/{header}>\n" for header in (
         f"kernels/{family['name']}/cpu/launch.hpp", f"families/{family['name']}/reflect.hpp",
         f"families/{family['name']}/row.hpp", f"families/{family['name']}/rules.hpp",
@@ -290,21 +290,29 @@ def texts_of(family):
     def row(name, config):
         return ROW.format(name, f"{family['name']}_config", config)
 
-    launched_only = "".join(row(row_against(rule), config) + launch_of(row_against(rule), family)
-                            for rule, config in family["in_table"].items())
-    legal = (start + row("legal_row", family["legal"]) + launch_of("legal_row", family) + launched_only +
-             "".join(map(row, ("first_row", "second_row"), family["sorted"])) +
-             TABLE.format("sorted_table", "first_row", "second_row"))
+    def table(name, first, second):
+        return TABLE.format(f"{family['name']}_{name}", *(f"{family['name']}_{one}" for one in (first, second)))
+
+    def rows(names, configs):
+        return "".join(row(f"{family['name']}_{name}", config) for name, config in zip(names, configs))
+
+    legal_row = f"{family['name']}_legal_row"
+    launched_only = "".join(row(name, config) + launch_of(name, family) for name, config in
+                            ((row_against(rule, family), config) for rule, config in family["in_table"].items()))
+    legal = (start + row(legal_row, family["legal"]) + launch_of(legal_row, family) + launched_only +
+             rows(("first_row", "second_row"), family["sorted"]) +
+             table("sorted_table", "first_row", "second_row"))
     illegal = start
     for rule, config in (family["broken"] | family["in_table"]).items():
-        name = row_against(rule)
+        name = row_against(rule, family)
         illegal += row(name, config) + in_table(name)
         if rule in family["broken"]:
             illegal += launch_of(name, family)
-    illegal += ("".join(map(row, ("early_row", "late_row"), family["sorted"])) +
-                TABLE.format("unsorted_table", "late_row", "early_row") +
-                row("twin_row", family["sorted"][1]) + row("other_twin_row", family["sorted"][1]) +
-                TABLE.format("table_of_twins", "twin_row", "other_twin_row"))
+    twin = family["sorted"][1]
+    illegal += (rows(("early_row", "late_row"), family["sorted"]) +
+                table("unsorted_table", "late_row", "early_row") +
+                rows(("twin_row", "other_twin_row"), (twin, twin)) +
+                table("table_of_twins", "twin_row", "other_twin_row"))
     return legal, illegal
 
 
@@ -332,31 +340,33 @@ def rules_in(family):
     return {name.strip() for name in rules.split(",") if name.strip()} - {"none"}
 
 
-def faults_of(family, compiler):
+def faults_of(family, output):
+    """Rules of a family of which the compiler says nothing about the unit of what is refused."""
     rules, tried = rules_in(family), family["broken"].keys() | family["in_table"].keys()
     faults = [f"rule {rule} has no row here that breaks it" for rule in sorted(rules - tried)]
-    legal, illegal = texts_of(family)
-    compiles, output = compile_text(legal, compiler)
-    if not compiles:
-        faults.append(f"legal rows do not compile:\n{output[:4000]}")
-    compiles, output = compile_text(illegal, compiler)
     in_launch, of_table = (refusals_in(output, template) for template in ("row_is_legal", "legal_table_row"))
     for rule in tried:
-        refused = (row_against(rule), rule)
-        if compiles or rule in family["broken"] and refused not in in_launch:
+        refused = (row_against(rule, family), rule)
+        if rule in family["broken"] and refused not in in_launch:
             faults.append(f"launch of a row against {rule}: no message names rule and row")
-        if compiles or refused not in of_table:
+        if refused not in of_table:
             faults.append(f"table row against {rule}: no message names rule and row")
     for what, first, second in (("an unsorted table", "late_row", "early_row"),
                                 ("a table with a row twice", "twin_row", "other_twin_row")):
-        if compiles or not re.search(rf"\b{first}, {second}>", output):
+        if not re.search(rf"\b{family['name']}_{first}, {family['name']}_{second}>", output):
             faults.append(f"{what}: no message names both rows")
-    return faults
+    return [f"{family['name']}: {fault}" for fault in faults]
 
 
 def main():
     compiler, = sys.argv[1:]
-    faults = [f"{family['name']}: {fault}" for family in FAMILIES for fault in faults_of(family, compiler)]
+    legal, illegal = map("".join, zip(*map(texts_of, FAMILIES)))
+    compiles, output = compile_text(legal, compiler)
+    faults = [] if compiles else [f"legal rows do not compile:\n{output[:4000]}"]
+    compiles, output = compile_text(illegal, compiler)
+    if compiles:
+        faults.append("illegal rows compile")
+    faults += [fault for family in FAMILIES for fault in faults_of(family, output)]
     count = sum(len(rules_in(family)) for family in FAMILIES)
     print("\n".join(faults) if faults else f"{count} rules and 2 of each table hold")
     return 1 if faults else 0

@@ -1,6 +1,7 @@
 // Runs every row of the library it is linked with, through the public call, and prints the rows:
 // CPU rows on this processor, CUDA rows on the first GPU, if there is one.
 // Values that depend on their column only come out as they went in, whatever the weights are.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <initializer_list>

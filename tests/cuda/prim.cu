@@ -1,5 +1,6 @@
 // A device test per piece of prim/cuda: each kernel writes what the piece computes, and the host
 // compares it with the plain definition.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>

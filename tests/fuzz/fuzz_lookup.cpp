@@ -3,6 +3,7 @@
 // Checksums would keep the fuzzer out of the columns, so the same bytes are read with right ones,
 // too.
 //   fuzz_lookup -max_total_time=60 tests/fuzz/corpus/lookup
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>

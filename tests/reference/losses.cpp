@@ -1,7 +1,9 @@
 // What tests need to know of the fused losses.
 #include "losses.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,7 @@
 #include "packed_pages.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace tessera::reference {

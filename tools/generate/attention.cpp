@@ -40,9 +40,12 @@ struct attention_description {
     std::ranges::copy(paged_attention_axes(), std::back_inserter(all));
     return all;
   }
+  static constexpr budget cpu_budget{.rows = 192, .seconds = 860, .bytes = 40 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 115, .seconds = 864, .bytes = 64 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
   static constexpr std::tuple axes{
-      axis{"targets", &attention_axes::targets, &attention_config::target},
-      axis{"types", &attention_axes::types, &attention_config::type},
+      axis{"target", &attention_axes::targets, &attention_config::target},
+      axis{"type", &attention_axes::types, &attention_config::type},
       axis{"head dims", &attention_axes::dims,
            [](attention_config& config, head_dims dims) {
              config.head_dim = dims.qk;
@@ -116,18 +119,7 @@ struct attention_description {
 }  // namespace
 
 family attention_family() {
-  family family = described_family<attention_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/attention/cpu/launch.hpp",
-                                 .limits = {.rows = 192, .seconds = 860, .bytes = 40 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/attention/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention/sm90/launch.hpp"}},
-      .limits = {.rows = 115,
-                 .seconds = 864,
-                 .bytes = 64 << 20,
-                 .unit_seconds = 60,
-                 .unit_mebibytes = 3072}};
-  return family;
+  return described_family<attention_description>();
 }
 
 }  // namespace tessera::generate

@@ -24,20 +24,9 @@ struct attention_backward_description {
   static constexpr bool entry_functions = true;
 
   static std::vector<attention_backward_axes> blocks() { return attention_backward_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &attention_backward_axes::targets, &attention_backward_config::target},
-      axis{"types", &attention_backward_axes::types, &attention_backward_config::type},
-      axis{"head dims", &attention_backward_axes::head_dims, &attention_backward_config::head_dim},
-      axis{"head dims of v", &attention_backward_axes::v_head_dims,
-           &attention_backward_config::v_head_dim},
-      axis{"d_q in memory", &attention_backward_axes::d_q_atomics,
-           &attention_backward_config::d_q_atomics},
-      axis{"blocks of rows", &attention_backward_axes::block_q,
-           &attention_backward_config::block_q},
-      axis{"tiles of keys", &attention_backward_axes::block_kv,
-           &attention_backward_config::block_kv},
-      axis{"sums in turns", &attention_backward_axes::in_turns,
-           &attention_backward_config::in_turns}};
+  static constexpr budget cpu_budget{.rows = 20, .seconds = 200, .bytes = 4 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 53, .seconds = 960, .bytes = 28 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const attention_backward_config& config) {
     if (is_cuda(config.target)) {  // those of the largest head dims take 50 s with those of 128
@@ -52,19 +41,7 @@ struct attention_backward_description {
 }  // namespace
 
 family attention_backward_family() {
-  family family = described_family<attention_backward_description>();
-  family.of(device_part::cpu) = {
-      .kernel_header = "tessera/kernels/attention_backward/cpu/launch.hpp",
-      .limits = {.rows = 20, .seconds = 200, .bytes = 4 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/attention_backward/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/attention_backward/sm90/launch.hpp"}},
-      .limits = {.rows = 53,
-                 .seconds = 960,
-                 .bytes = 28 << 20,
-                 .unit_seconds = 60,
-                 .unit_mebibytes = 3072}};
-  return family;
+  return described_family<attention_backward_description>();
 }
 
 }  // namespace tessera::generate

@@ -22,12 +22,9 @@ struct chunked_scan_description {
   using problems = std::tuple<recurrent_problem, rwkv6_problem>;
 
   static std::vector<chunked_scan_axes> blocks() { return chunked_scan_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &chunked_scan_axes::targets, &chunked_scan_config::target},
-      axis{"types", &chunked_scan_axes::types, &chunked_scan_config::type},
-      axis{"passes", &chunked_scan_axes::passes, &chunked_scan_config::pass},
-      axis{"forms", &chunked_scan_axes::forms, &chunked_scan_config::form},
-      axis{"channels of a block", &chunked_scan_axes::key_dims, &chunked_scan_config::key_dim}};
+  static constexpr budget cpu_budget{.rows = 24, .seconds = 100, .bytes = 2 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 40, .seconds = 420, .bytes = 16 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   /// On GPUs kernels of all key dims share a unit: half of its time is for headers.
   static std::string unit_of(const chunked_scan_config& config) {
@@ -40,18 +37,7 @@ struct chunked_scan_description {
 }  // namespace
 
 family chunked_scan_family() {
-  family family = described_family<chunked_scan_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/chunked_scan/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 100, .bytes = 2 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/chunked_scan/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/chunked_scan/sm90/launch.hpp"}},
-      .limits = {.rows = 40,
-                 .seconds = 420,
-                 .bytes = 16 << 20,
-                 .unit_seconds = 60,
-                 .unit_mebibytes = 3072}};
-  return family;
+  return described_family<chunked_scan_description>();
 }
 
 }  // namespace tessera::generate

@@ -1,5 +1,6 @@
 #include "code_version.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <iterator>

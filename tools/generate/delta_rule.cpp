@@ -27,13 +27,9 @@ struct delta_rule_description {
                                                                "rwkv7"};
 
   static std::vector<delta_rule_axes> blocks() { return delta_rule_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &delta_rule_axes::targets, &delta_rule_config::target},
-      axis{"types", &delta_rule_axes::types, &delta_rule_config::type},
-      axis{"passes", &delta_rule_axes::passes, &delta_rule_config::pass},
-      axis{"chunks", &delta_rule_axes::chunks, &delta_rule_config::chunk},
-      axis{"columns of a tile", &delta_rule_axes::columns, &delta_rule_config::columns},
-      axis{"channels of a block", &delta_rule_axes::key_dims, &delta_rule_config::key_dim}};
+  static constexpr budget cpu_budget{.rows = 24, .seconds = 120, .bytes = 2 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 30, .seconds = 360, .bytes = 16 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const delta_rule_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
@@ -49,18 +45,7 @@ struct delta_rule_description {
 }  // namespace
 
 family delta_rule_family() {
-  family family = described_family<delta_rule_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/delta_rule/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 120, .bytes = 2 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/delta_rule/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/delta_rule/sm90/launch.hpp"}},
-      .limits = {.rows = 30,
-                 .seconds = 360,
-                 .bytes = 16 << 20,
-                 .unit_seconds = 60,
-                 .unit_mebibytes = 3072}};
-  return family;
+  return described_family<delta_rule_description>();
 }
 
 }  // namespace tessera::generate

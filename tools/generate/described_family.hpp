@@ -6,12 +6,13 @@
 // | config_type, runtime_family | its config; its runtime struct |
 // | problems | a tuple of its problems' types |
 // | api_headers | optional: what declares its functions, where that is not one header of its name |
-// | blocks() | the default table: a list of blocks of axes |
-// | axes | a tuple of `axis`: which values a block crosses, outermost first |
-// | unit_of(config) | rows with the same text share a translation unit |
-// | text_of(value) | optional: members of the config as C++ that are no numbers or enumerators |
-// | entry_functions | optional, true: its rooms have functions instead of launchers |
-// | more_entry_points(config) | optional: further functions of these; row.hpp by hand |
+// | blocks() | the default table: a list of blocks, structs of `about` and a list of values for
+// each member of the config, in their order | | axes | optional: a tuple of `axis`, outermost
+// first, where lists are not of the members' values | | cpu_budget, cuda_budget | what its rows may
+// cost | | unit_of(config) | rows with the same text share a translation unit | | text_of(value) |
+// optional: members of the config as C++ that are no numbers or enumerators | | entry_functions |
+// optional, true: its rooms have functions instead of launchers | | more_entry_points(config) |
+// optional: further functions of these; row.hpp by hand |
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/describe/members.hpp>
+#include <boost/describe/modifiers.hpp>
 #include <boost/type_index.hpp>
 #include <fmt/format.h>
 
@@ -52,32 +55,77 @@ std::string member_text(const Member& value) {
   }
 }
 
-/// One list of a block: what its values are called, the list, and the member of the config that
-/// takes a value, or a function that puts one there.
+/// One list of a block: what its values are, the list, and the member of the config that takes a
+/// value, or a function that puts one there.
 template <class Values, class Put>
 struct axis {
-  std::string_view plural;
+  std::string_view name;
   Values values;
   Put put;
 };
 template <class Values, class Put>
 axis(std::string_view, Values, Put) -> axis<Values, Put>;
 
-/// Calls visit(config) for each combination of the block's lists from axis `At` on.
-template <class Described, std::size_t At = 0, class Block, class Visitor>
-void for_each_combination(const Block& block, typename Described::config_type config,
-                          const Visitor& visit) {
-  if constexpr (At == std::tuple_size_v<decltype(Described::axes)>) {
+/// The lists of a block of `Count` of them.
+template <std::size_t Count, class Block>
+auto lists_of(const Block& block) {
+  static_assert(Count >= 2 && Count <= 8 && Count != 7, "add it here");
+  if constexpr (Count == 2) {
+    const auto& [about, a, b] = block;
+    return std::tie(a, b);
+  } else if constexpr (Count == 3) {
+    const auto& [about, a, b, c] = block;
+    return std::tie(a, b, c);
+  } else if constexpr (Count == 4) {
+    const auto& [about, a, b, c, d] = block;
+    return std::tie(a, b, c, d);
+  } else if constexpr (Count == 5) {
+    const auto& [about, a, b, c, d, e] = block;
+    return std::tie(a, b, c, d, e);
+  } else if constexpr (Count == 6) {
+    const auto& [about, a, b, c, d, e, f] = block;
+    return std::tie(a, b, c, d, e, f);
+  } else {
+    const auto& [about, a, b, c, d, e, f, g, h] = block;
+    return std::tie(a, b, c, d, e, f, g, h);
+  }
+}
+
+/// The axes of a block, with its lists: a tuple of `axis`, outermost first.
+template <class Described, class Block>
+auto axes_of(const Block& block) {
+  if constexpr (requires { Described::axes; }) {
+    return std::apply(
+        [&](const auto&... along) {
+          return std::tuple{axis{along.name, &(block.*along.values), along.put}...};
+        },
+        Described::axes);
+  } else {
+    using config = typename Described::config_type;
+    return [&]<template <class...> class List, class... Member>(List<Member...>) {
+      return std::apply(
+          [](const auto&... list) {
+            return std::tuple{axis{std::string_view(Member::name), &list, Member::pointer}...};
+          },
+          lists_of<sizeof...(Member)>(block));
+    }(boost::describe::describe_members<config, boost::describe::mod_public>{});
+  }
+}
+
+/// Calls visit(config) for each combination of the lists from axis `At` on.
+template <std::size_t At = 0, class Axes, class Config, class Visitor>
+void for_each_combination(const Axes& axes, Config config, const Visitor& visit) {
+  if constexpr (At == std::tuple_size_v<Axes>) {
     visit(config);
   } else {
-    const auto& along = std::get<At>(Described::axes);
-    for (const auto& value : block.*along.values) {
+    const auto& along = std::get<At>(axes);
+    for (const auto& value : *along.values) {
       if constexpr (std::is_member_pointer_v<decltype(along.put)>) {
         config.*along.put = value;
       } else {
         along.put(config, value);
       }
-      for_each_combination<Described, At + 1>(block, config, visit);
+      for_each_combination<At + 1>(axes, config, visit);
     }
   }
 }
@@ -89,16 +137,16 @@ inline std::string_view head_dims_of_unit(int head_dim) {
   return head_dim <= 96 ? "to_d96" : "to_d256";
 }
 
-/// "2 targets x 3 types": the lists of more than one value.
-template <class Described, class Block>
-std::string product_text(const Block& block) {
+/// "2 target x 3 type": the lists of more than one value.
+template <class Axes>
+std::string product_text(const Axes& axes) {
   std::string text;
   const auto append = [&](const auto& along) {
-    const std::size_t size = (block.*along.values).size();
+    const std::size_t size = along.values->size();
     if (size == 1) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", size, along.plural);
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", size, along.name);
   };
-  std::apply([&](const auto&... along) { (append(along), ...); }, Described::axes);
+  std::apply([&](const auto&... along) { (append(along), ...); }, axes);
   return text.empty() ? "1 combination" : text;
 }
 
@@ -166,11 +214,12 @@ outcome<table> default_table_of() {
   table table;
   std::map<std::string, std::string> origin;
   std::optional<refusal> twice;
-  for (const auto& axes : Described::blocks()) {
+  for (const auto& block : Described::blocks()) {
+    const auto axes = axes_of<Described>(block);
     block_report report;
-    report.about = axes.about;
-    report.product = product_text<Described>(axes);
-    for_each_combination<Described>(axes, config_type{}, [&](const config_type& config) {
+    report.about = block.about;
+    report.product = product_text(axes);
+    for_each_combination(axes, config_type{}, [&](const config_type& config) {
       ++report.combinations;
       const auto broken = broken_table_rule(config);
       if (broken != decltype(broken)::none) {
@@ -178,9 +227,9 @@ outcome<table> default_table_of() {
         return;
       }
       row row = row_of<Described>(config);
-      if (const auto [at, fresh] = origin.emplace(row.name, axes.about); !fresh && !twice) {
+      if (const auto [at, fresh] = origin.emplace(row.name, block.about); !fresh && !twice) {
         twice = refusal{fmt::format("row {} comes from two blocks of the axes: '{}' and '{}'",
-                                    row.name, at->second, axes.about)};
+                                    row.name, at->second, block.about)};
       }
       table.rows.push_back(std::move(row));
       ++report.rows;
@@ -227,8 +276,8 @@ template <class Described>
 std::vector<known_row<typename Described::config_type>> known_rows_of() {
   using config_type = typename Described::config_type;
   std::vector<known_row<config_type>> known;
-  for (const auto& axes : Described::blocks()) {
-    for_each_combination<Described>(axes, config_type{}, [&](const config_type& config) {
+  for (const auto& block : Described::blocks()) {
+    for_each_combination(axes_of<Described>(block), config_type{}, [&](const config_type& config) {
       const auto broken = broken_table_rule(config);
       if (broken != decltype(broken)::none) return;
       known.push_back({row_of<Described>(config), resolved(config)});
@@ -280,7 +329,12 @@ std::vector<operation_types> types_of(const std::tuple<Problems...>*) {
   return all;
 }
 
-/// The members of `family` that follow from the description; what remains is text.
+/// What units of a room of kernels include.
+inline std::string launch_header(std::string_view family, std::string_view room) {
+  return fmt::format("tessera/kernels/{}/{}/launch.hpp", family, room);
+}
+
+/// The family of a description.
 template <class Described>
 family described_family() {
   family family;
@@ -312,6 +366,17 @@ family described_family() {
   family.candidates_beside = &candidates_in<Described>;
   family.row_for = &row_for_problem<Described>;
   family.identity_of = &identity_of_problem<Described>;
+  family.of(device_part::cpu) = {.kernel_header = launch_header(family.name, "cpu"),
+                                 .limits = Described::cpu_budget};
+  family.of(device_part::cuda) = {.kernel_header = launch_header(family.name, "sm80"),
+                                  .limits = Described::cuda_budget};
+  const auto has_sm90_rows = [](const auto& block) {
+    return std::ranges::find(block.targets, backend::cuda_sm90) != block.targets.end();
+  };
+  if (std::ranges::any_of(Described::blocks(), has_sm90_rows)) {
+    family.of(device_part::cuda).own_headers = {
+        {backend::cuda_sm90, launch_header(family.name, "sm90")}};
+  }
   return family;
 }
 

@@ -25,13 +25,9 @@ struct grouped_matmul_description {
   static constexpr std::array<std::string_view, 2> api_headers{"grouped_matmul", "scaled_matmul"};
 
   static std::vector<grouped_matmul_axes> blocks() { return grouped_matmul_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &grouped_matmul_axes::targets, &grouped_matmul_config::target},
-      axis{"types", &grouped_matmul_axes::types, &grouped_matmul_config::type},
-      axis{"rows of a tile", &grouped_matmul_axes::block_m, &grouped_matmul_config::block_m},
-      axis{"columns of a tile", &grouped_matmul_axes::block_n, &grouped_matmul_config::block_n},
-      axis{"blocks of the summed axis", &grouped_matmul_axes::block_k,
-           &grouped_matmul_config::block_k}};
+  static constexpr budget cpu_budget{.rows = 12, .seconds = 120, .bytes = 2 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 20, .seconds = 330, .bytes = 14 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const grouped_matmul_config& config) {
     const std::string rows = "m" + std::to_string(resolved(config).block_m);
@@ -44,18 +40,7 @@ struct grouped_matmul_description {
 }  // namespace
 
 family grouped_matmul_family() {
-  family family = described_family<grouped_matmul_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/grouped_matmul/cpu/launch.hpp",
-                                 .limits = {.rows = 12, .seconds = 120, .bytes = 2 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/grouped_matmul/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/grouped_matmul/sm90/launch.hpp"}},
-      .limits = {.rows = 20,
-                 .seconds = 330,
-                 .bytes = 14 << 20,
-                 .unit_seconds = 60,
-                 .unit_mebibytes = 3072}};
-  return family;
+  return described_family<grouped_matmul_description>();
 }
 
 }  // namespace tessera::generate

@@ -20,9 +20,9 @@ struct kv_cache_description {
   using problems = std::tuple<kv_cache_problem>;
 
   static std::vector<kv_cache_axes> blocks() { return kv_cache_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &kv_cache_axes::targets, &kv_cache_config::target},
-      axis{"passes", &kv_cache_axes::passes, &kv_cache_config::pass}};
+  static constexpr budget cpu_budget{.rows = 8, .seconds = 30, .bytes = 1 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 4, .seconds = 60, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const kv_cache_config& config) {
     return std::string(enumerator_name(config.pass));
@@ -32,14 +32,7 @@ struct kv_cache_description {
 }  // namespace
 
 family kv_cache_family() {
-  family family = described_family<kv_cache_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/kv_cache/cpu/launch.hpp",
-                                 .limits = {.rows = 8, .seconds = 30, .bytes = 1 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/kv_cache/sm80/launch.hpp",
-      .limits = {
-          .rows = 4, .seconds = 60, .bytes = 4 << 20, .unit_seconds = 60, .unit_mebibytes = 3072}};
-  return family;
+  return described_family<kv_cache_description>();
 }
 
 }  // namespace tessera::generate

@@ -23,11 +23,9 @@ struct latent_attention_description {
                               latent_ragged_problem>;
 
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &latent_attention_axes::targets, &latent_attention_config::target},
-      axis{"forms", &latent_attention_axes::forms, &latent_attention_config::form},
-      axis{"passes", &latent_attention_axes::passes, &latent_attention_config::pass},
-      axis{"types", &latent_attention_axes::types, &latent_attention_config::type}};
+  static constexpr budget cpu_budget{.rows = 18, .seconds = 180, .bytes = 3 << 19};
+  static constexpr budget cuda_budget{
+      .rows = 13, .seconds = 240, .bytes = 7 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const latent_attention_config& config) {
     if (config.type != dtype::none) {
@@ -44,18 +42,7 @@ struct latent_attention_description {
 }  // namespace
 
 family latent_attention_family() {
-  family family = described_family<latent_attention_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/latent_attention/cpu/launch.hpp",
-                                 .limits = {.rows = 18, .seconds = 180, .bytes = 3 << 19}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/latent_attention/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/latent_attention/sm90/launch.hpp"}},
-      .limits = {.rows = 13,
-                 .seconds = 240,
-                 .bytes = 7 << 20,
-                 .unit_seconds = 60,
-                 .unit_mebibytes = 3072}};
-  return family;
+  return described_family<latent_attention_description>();
 }
 
 }  // namespace tessera::generate

@@ -23,10 +23,9 @@ struct losses_description {
       std::tuple<cross_entropy_problem, kl_divergence_problem, linear_cross_entropy_problem>;
 
   static std::vector<losses_axes> blocks() { return losses_blocks(); }
-  static constexpr std::tuple axes{axis{"targets", &losses_axes::targets, &losses_config::target},
-                                   axis{"losses", &losses_axes::losses, &losses_config::loss},
-                                   axis{"passes", &losses_axes::passes, &losses_config::pass},
-                                   axis{"types", &losses_axes::types, &losses_config::type}};
+  static constexpr budget cpu_budget{.rows = 24, .seconds = 150, .bytes = 1 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 12, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048};
 
   static std::string unit_of(const losses_config& config) {
     if (!is_cuda(config.target)) {
@@ -41,14 +40,7 @@ struct losses_description {
 }  // namespace
 
 family losses_family() {
-  family family = described_family<losses_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/losses/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/losses/sm80/launch.hpp",
-      .limits = {
-          .rows = 12, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
-  return family;
+  return described_family<losses_description>();
 }
 
 }  // namespace tessera::generate

@@ -20,12 +20,9 @@ struct mean_pooling_description {
   using problems = std::tuple<mean_pooling_problem>;
 
   static std::vector<mean_pooling_axes> blocks() { return mean_pooling_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &mean_pooling_axes::targets, &mean_pooling_config::target},
-      axis{"types", &mean_pooling_axes::types, &mean_pooling_config::type},
-      axis{"passes", &mean_pooling_axes::passes, &mean_pooling_config::pass},
-      axis{"numbers of streams", &mean_pooling_axes::streams, &mean_pooling_config::streams},
-      axis{"kinds of stores", &mean_pooling_axes::stores, &mean_pooling_config::stores}};
+  static constexpr budget cpu_budget{.rows = 48, .seconds = 60, .bytes = 1 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 16, .seconds = 120, .bytes = 8 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const mean_pooling_config& config) {
     return std::string(enumerator_name(config.type));
@@ -35,16 +32,7 @@ struct mean_pooling_description {
 }  // namespace
 
 family mean_pooling_family() {
-  family family = described_family<mean_pooling_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/mean_pooling/cpu/launch.hpp",
-                                 .limits = {.rows = 48, .seconds = 60, .bytes = 1 << 20}};
-  family.of(device_part::cuda) = {.kernel_header = "tessera/kernels/mean_pooling/sm80/launch.hpp",
-                                  .limits = {.rows = 16,
-                                             .seconds = 120,
-                                             .bytes = 8 << 20,
-                                             .unit_seconds = 60,
-                                             .unit_mebibytes = 3072}};
-  return family;
+  return described_family<mean_pooling_description>();
 }
 
 }  // namespace tessera::generate

@@ -20,10 +20,9 @@ struct quantized_description {
   using problems = std::tuple<weight_problem, quantized_matmul_problem>;
 
   static std::vector<quantized_axes> blocks() { return quantized_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &quantized_axes::targets, &quantized_config::target},
-      axis{"passes", &quantized_axes::passes, &quantized_config::pass},
-      axis{"types", &quantized_axes::types, &quantized_config::type}};
+  static constexpr budget cpu_budget{.rows = 24, .seconds = 150, .bytes = 1 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 10, .seconds = 240, .bytes = 16 << 20, .unit_seconds = 58, .unit_mebibytes = 2048};
 
   static std::string unit_of(const quantized_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.pass));
@@ -36,18 +35,7 @@ struct quantized_description {
 }  // namespace
 
 family quantized_family() {
-  family family = described_family<quantized_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/quantized/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/quantized/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/quantized/sm90/launch.hpp"}},
-      .limits = {.rows = 10,
-                 .seconds = 240,
-                 .bytes = 16 << 20,
-                 .unit_seconds = 58,
-                 .unit_mebibytes = 2048}};
-  return family;
+  return described_family<quantized_description>();
 }
 
 }  // namespace tessera::generate

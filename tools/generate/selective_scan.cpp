@@ -22,10 +22,9 @@ struct selective_scan_description {
   using problems = std::tuple<state_space_problem, rwkv4_problem>;
 
   static std::vector<selective_scan_axes> blocks() { return selective_scan_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &selective_scan_axes::targets, &selective_scan_config::target},
-      axis{"recurrences", &selective_scan_axes::recurrences, &selective_scan_config::recurrence},
-      axis{"passes", &selective_scan_axes::passes, &selective_scan_config::pass}};
+  static constexpr budget cpu_budget{.rows = 24, .seconds = 150, .bytes = 1 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 8, .seconds = 90, .bytes = 4 << 20, .unit_seconds = 30, .unit_mebibytes = 2048};
 
   static std::string unit_of(const selective_scan_config& config) {
     if (is_cuda(config.target)) return std::string(enumerator_name(config.recurrence));
@@ -36,14 +35,7 @@ struct selective_scan_description {
 }  // namespace
 
 family selective_scan_family() {
-  family family = described_family<selective_scan_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/selective_scan/cpu/launch.hpp",
-                                 .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/selective_scan/sm80/launch.hpp",
-      .limits = {
-          .rows = 8, .seconds = 90, .bytes = 4 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
-  return family;
+  return described_family<selective_scan_description>();
 }
 
 }  // namespace tessera::generate

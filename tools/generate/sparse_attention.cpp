@@ -23,12 +23,9 @@ struct sparse_attention_description {
                               native_sparse_problem, native_sparse_backward_problem>;
 
   static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }
-  static constexpr std::tuple axes{
-      axis{"targets", &sparse_attention_axes::targets, &sparse_attention_config::target},
-      axis{"patterns", &sparse_attention_axes::patterns, &sparse_attention_config::pattern},
-      axis{"passes", &sparse_attention_axes::passes, &sparse_attention_config::pass},
-      axis{"types", &sparse_attention_axes::types, &sparse_attention_config::type},
-      axis{"head dims", &sparse_attention_axes::head_dims, &sparse_attention_config::head_dim}};
+  static constexpr budget cpu_budget{.rows = 36, .seconds = 240, .bytes = 4 << 20};
+  static constexpr budget cuda_budget{
+      .rows = 24, .seconds = 360, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048};
 
   static std::string unit_of(const sparse_attention_config& config) {
     const std::string unit =
@@ -43,18 +40,7 @@ struct sparse_attention_description {
 }  // namespace
 
 family sparse_attention_family() {
-  family family = described_family<sparse_attention_description>();
-  family.of(device_part::cpu) = {.kernel_header = "tessera/kernels/sparse_attention/cpu/launch.hpp",
-                                 .limits = {.rows = 36, .seconds = 240, .bytes = 4 << 20}};
-  family.of(device_part::cuda) = {
-      .kernel_header = "tessera/kernels/sparse_attention/sm80/launch.hpp",
-      .own_headers = {{backend::cuda_sm90, "tessera/kernels/sparse_attention/sm90/launch.hpp"}},
-      .limits = {.rows = 24,
-                 .seconds = 360,
-                 .bytes = 6 << 20,
-                 .unit_seconds = 30,
-                 .unit_mebibytes = 2048}};
-  return family;
+  return described_family<sparse_attention_description>();
 }
 
 }  // namespace tessera::generate

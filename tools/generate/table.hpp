@@ -33,7 +33,7 @@ struct row {
 /// One product of axis values, and what became of it.
 struct block_report {
   std::string about;
-  std::string product;  ///< "2 targets x 3 types x ..."
+  std::string product;  ///< "2 target x 3 type x ..."
   int combinations = 0;
   int rows = 0;
   std::map<std::string, int> dropped;  ///< rule -> combinations
@@ -81,12 +81,12 @@ constexpr device_part part_of(backend target) noexcept {
 
 /// What the rows of a family for one kind of device are compiled from, and may cost.
 struct family_part {
-  std::string_view kernel_header;  ///< what a unit includes; empty: no such rows
+  std::string kernel_header;  ///< what a unit includes; empty: no such rows
   /// What units of back ends include that have kernels of their own.
-  std::map<backend, std::string_view> own_headers{};
+  std::map<backend, std::string> own_headers{};
   budget limits{};
 
-  std::string_view header_of(backend target) const {
+  const std::string& header_of(backend target) const {
     const auto own = own_headers.find(target);
     return own != own_headers.end() ? own->second : kernel_header;
   }

@@ -106,7 +106,7 @@ std::string includes_of(const family& family) {
   std::set<std::string> headers{fmt::format("tessera/families/{}/family.hpp", family.name),
                                 fmt::format("tessera/families/{}/registry.hpp", family.name),
                                 fmt::format("tessera/families/{}/row.hpp", family.name),
-                                "tessera/runtime/operation.hpp", "tessera/spec/table.hpp"};
+                                "tessera/runtime/family_operations.hpp", "tessera/spec/table.hpp"};
   for (const std::string_view api : family.api_headers) {
     headers.insert(fmt::format("tessera/api/{}.hpp", api));
   }
@@ -133,11 +133,10 @@ std::string functions_text(const family& family) {
     const std::string problem =
         fmt::format("basic_problem<{}, {}, {}>", types.op, types.args, types.options);
     text += fmt::format(
-        "result<basic_plan<{0}>> plan(\n    const {0}& problem,\n    const context& where) {{\n"
-        "  return plan_of({1}_record, problem, where);\n}}\n"
-        "result<explanation> explain(\n    const {0}& problem,\n    const context& where, "
-        "const device_facts* device) {{\n"
-        "  return explain_operation({1}_record, numbered(problem), where, device);\n}}\n",
+        "template <>\ninline constexpr const family* record_for<{0}> =\n    &{1}_record;\n"
+        "template result<basic_plan<{0}>> plan(\n    const {0}&, const context&);\n"
+        "template result<explanation> explain(\n    const {0}&,\n    const context&, "
+        "const device_facts*);\n",
         problem, family.name);
   }
   return text;

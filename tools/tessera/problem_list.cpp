@@ -1,5 +1,6 @@
 #include "problem_list.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
 

@@ -1,5 +1,6 @@
 #include "gpu_place.hpp"
 
+#include <functional>
 #include <stdexcept>
 #include <utility>
 

@@ -30,7 +30,6 @@
 #include <tessera/families/attention/options.hpp>
 #include <tessera/families/attention_backward/args.hpp>
 #include <tessera/families/attention_backward/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -51,15 +50,5 @@ status scaled_dot_product_attention_backward(const attention_backward_args& args
 
 /// Choose once, run many times; see api/plan.hpp.
 using attention_backward_plan = basic_plan<attention_backward_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<attention_backward_plan> plan(const attention_backward_problem& problem,
-                                     const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const attention_backward_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -11,7 +11,6 @@
 // path, where the functor itself is compiled into the kernel, they may be left out.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,7 +53,9 @@ class block_mask {
   block_shown shown(const block_place& at) const { return blocks_[number_of(at)]; }
   /// Blocks of a kind.
   std::int64_t count(block_shown kind) const {
-    return std::count(blocks_.begin(), blocks_.end(), kind);
+    std::int64_t count = 0;
+    for (const block_shown block : blocks_) count += block == kind ? 1 : 0;
+    return count;
   }
 
   /// `block_mask` of a call: u8 [batch, heads, ceil(q_len / block_q), ceil(kv_len / block_k)].

@@ -36,7 +36,6 @@
 #include <tessera/families/chunked_scan/options.hpp>
 #include <tessera/families/chunked_scan/problem.hpp>
 #include <tessera/families/chunked_scan/rwkv6_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -74,17 +73,5 @@ status rwkv6_backward(const rwkv6_args& args, const rwkv6_options& options = {},
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using recurrent_plan = basic_plan<recurrent_problem>;
 using rwkv6_plan = basic_plan<rwkv6_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<recurrent_plan> plan(const recurrent_problem& problem, const context& context = {});
-result<rwkv6_plan> plan(const rwkv6_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const recurrent_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const rwkv6_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

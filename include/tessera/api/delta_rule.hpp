@@ -34,7 +34,6 @@
 #include <tessera/families/delta_rule/args.hpp>
 #include <tessera/families/delta_rule/options.hpp>
 #include <tessera/families/delta_rule/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -60,14 +59,5 @@ status kernel_delta_attention_backward(const delta_rule_args& args,
 
 /// Choose once, run many times; see api/plan.hpp.
 using delta_rule_plan = basic_plan<delta_rule_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<delta_rule_plan> plan(const delta_rule_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const delta_rule_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

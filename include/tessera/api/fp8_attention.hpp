@@ -19,7 +19,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/fp8_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -31,10 +30,5 @@ status fp8_attention(const fp8_attention_args& args, const fp8_attention_options
 
 /// Lengths are free; their sizes are planned.
 using fp8_attention_plan = basic_plan<fp8_problem>;
-
-/// See `plan` and `explain` of api/flash_plan.hpp.
-result<fp8_attention_plan> plan(const fp8_problem& problem, const context& context = {});
-result<explanation> explain(const fp8_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -50,7 +50,6 @@
 #include <tessera/families/grouped_matmul/args.hpp>
 #include <tessera/families/grouped_matmul/options.hpp>
 #include <tessera/families/grouped_matmul/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -78,15 +77,5 @@ status matmul_backward(const grouped_matmul_args& args, const grouped_matmul_opt
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes and sizes of groups
 /// of their own.
 using grouped_matmul_plan = basic_plan<grouped_matmul_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<grouped_matmul_plan> plan(const grouped_matmul_problem& problem,
-                                 const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const grouped_matmul_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

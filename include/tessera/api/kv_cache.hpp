@@ -36,7 +36,6 @@
 #include <tessera/families/kv_cache/args.hpp>
 #include <tessera/families/kv_cache/options.hpp>
 #include <tessera/families/kv_cache/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/float8.hpp>
 #include <tessera/spec/status.hpp>
 
@@ -54,14 +53,5 @@ status kv_cache_copy(const kv_cache_args& args, const kv_cache_options& options 
 
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using kv_cache_plan = basic_plan<kv_cache_problem>;
-
-/// Checks the problem and chooses a row. Refuses what the operation itself would refuse, and
-/// problems that no row of this build takes.
-result<kv_cache_plan> plan(const kv_cache_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const kv_cache_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

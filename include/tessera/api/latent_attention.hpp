@@ -41,7 +41,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/latent_attention/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -80,24 +79,5 @@ using flash_mla_plan = basic_plan<flash_mla_problem>;
 using flash_mla_decode_plan = basic_plan<flash_mla_decode_problem>;
 using latent_ragged_plan = basic_plan<latent_ragged_problem>;
 using deepseek_attn_plan = basic_plan<deepseek_attn_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<flash_mla_plan> plan(const flash_mla_problem& problem, const context& context = {});
-result<flash_mla_decode_plan> plan(const flash_mla_decode_problem& problem,
-                                   const context& context = {});
-result<latent_ragged_plan> plan(const latent_ragged_problem& problem, const context& context = {});
-result<deepseek_attn_plan> plan(const deepseek_attn_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const flash_mla_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const flash_mla_decode_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const latent_ragged_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const deepseek_attn_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 // number of a layer.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -30,7 +29,7 @@ inline std::vector<float> lightning_alibi_decays(std::int64_t heads, std::int64_
   std::vector<float> decays;
   for (std::int64_t head = 0; head < heads; ++head) {
     const double exponent = -8.0 * static_cast<double>(head + 1) / static_cast<double>(heads);
-    decays.push_back(static_cast<float>(-std::exp2(exponent) * rest));
+    decays.push_back(static_cast<float>(-__builtin_exp2(exponent) * rest));
   }
   return decays;
 }

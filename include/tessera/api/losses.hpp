@@ -44,7 +44,6 @@
 #include <tessera/families/losses/linear_cross_entropy_args.hpp>
 #include <tessera/families/losses/linear_cross_entropy_options.hpp>
 #include <tessera/families/losses/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -86,21 +85,5 @@ status fused_linear_cross_entropy_backward(const linear_cross_entropy_args& args
 using cross_entropy_plan = basic_plan<cross_entropy_problem>;
 using kl_divergence_plan = basic_plan<kl_divergence_problem>;
 using linear_cross_entropy_plan = basic_plan<linear_cross_entropy_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<cross_entropy_plan> plan(const cross_entropy_problem& problem, const context& context = {});
-result<kl_divergence_plan> plan(const kl_divergence_problem& problem, const context& context = {});
-result<linear_cross_entropy_plan> plan(const linear_cross_entropy_problem& problem,
-                                       const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const cross_entropy_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const kl_divergence_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const linear_cross_entropy_problem& problem,
-                            const context& context = {}, const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -28,7 +28,6 @@
 #include <tessera/families/mean_pooling/args.hpp>
 #include <tessera/families/mean_pooling/options.hpp>
 #include <tessera/families/mean_pooling/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -54,14 +53,5 @@ status mean_pooling_chunks_backward(const mean_pooling_args& args,
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes; the number of means
 /// of packed chunks follows from the offsets of each run.
 using mean_pooling_plan = basic_plan<mean_pooling_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<mean_pooling_plan> plan(const mean_pooling_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const mean_pooling_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

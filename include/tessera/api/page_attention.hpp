@@ -30,7 +30,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/page_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -54,10 +53,5 @@ status prefill_page_attention(const page_attention_args& args,
 
 /// Pages, their numbers and lengths are free; their counts are planned.
 using page_attention_plan = basic_plan<page_problem>;
-
-/// See `plan` and `explain` of api/flash_plan.hpp.
-result<page_attention_plan> plan(const page_problem& problem, const context& context = {});
-result<explanation> explain(const page_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

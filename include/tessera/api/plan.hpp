@@ -98,4 +98,25 @@ class basic_plan : public operation_plan {
   }
 };
 
+/// The problems that operations have: see spec/problem.hpp.
+template <class Problem>
+concept problem_of_operation = requires {
+  typename Problem::op_type;
+  typename Problem::args_type;
+  typename Problem::options_type;
+};
+
+/// Checks the problem, chooses a row and reserves its scratch memory (none if context.workspace is
+/// given: that memory is used instead and must outlive the plan). Refuses what the operation itself
+/// would refuse, and problems that no row of this build takes.
+template <problem_of_operation Problem>
+result<basic_plan<Problem>> plan(const Problem& problem, const context& context = {});
+
+/// The whole choice as data: every tier's answer, every row with its predicted time or the reason
+/// why it cannot run, and the row that would serve better. Runs nothing. `device` describes a
+/// machine that need not be there; null: this one.
+template <problem_of_operation Problem>
+result<explanation> explain(const Problem& problem, const context& context = {},
+                            const device_facts* device = nullptr);
+
 }  // namespace tessera

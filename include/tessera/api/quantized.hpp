@@ -51,7 +51,6 @@
 #include <tessera/families/quantized/problem.hpp>
 #include <tessera/families/quantized/product_args.hpp>
 #include <tessera/families/quantized/weight_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -91,18 +90,5 @@ status quantized_grouped_matmul_backward(const quantized_matmul_args& args,
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using weight_plan = basic_plan<weight_problem>;
 using quantized_matmul_plan = basic_plan<quantized_matmul_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<weight_plan> plan(const weight_problem& problem, const context& context = {});
-result<quantized_matmul_plan> plan(const quantized_matmul_problem& problem,
-                                   const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const weight_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const quantized_matmul_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -24,7 +24,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/ragged_decode_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -37,10 +36,5 @@ status ragged_decode_attention(const ragged_decode_args& args,
 
 /// Keys and ranges are free; their sizes are planned.
 using ragged_decode_plan = basic_plan<ragged_decode_problem>;
-
-/// See `plan` and `explain` of api/flash_plan.hpp.
-result<ragged_decode_plan> plan(const ragged_decode_problem& problem, const context& context = {});
-result<explanation> explain(const ragged_decode_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

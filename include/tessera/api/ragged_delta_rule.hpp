@@ -33,7 +33,6 @@
 #include <tessera/families/delta_rule/options.hpp>
 #include <tessera/families/delta_rule/ragged_args.hpp>
 #include <tessera/families/delta_rule/ragged_problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -61,19 +60,5 @@ status ragged_gated_delta_rule_v2_backward(const ragged_delta_rule_v2_args& args
 /// Choose once, run many times; see api/plan.hpp.
 using ragged_delta_rule_plan = basic_plan<ragged_delta_rule_problem>;
 using ragged_delta_rule_v2_plan = basic_plan<ragged_delta_rule_v2_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<ragged_delta_rule_plan> plan(const ragged_delta_rule_problem& problem,
-                                    const context& context = {});
-result<ragged_delta_rule_v2_plan> plan(const ragged_delta_rule_v2_problem& problem,
-                                       const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const ragged_delta_rule_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const ragged_delta_rule_v2_problem& problem,
-                            const context& context = {}, const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -20,7 +20,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/ragged_page_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -40,10 +39,5 @@ status ragged_page_attention_v3(const ragged_page_args& args,
 
 /// Pages, their numbers, offsets and lengths are free; their counts are planned.
 using ragged_page_plan = basic_plan<ragged_page_problem>;
-
-/// See `plan` and `explain` of api/flash_plan.hpp.
-result<ragged_page_plan> plan(const ragged_page_problem& problem, const context& context = {});
-result<explanation> explain(const ragged_page_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

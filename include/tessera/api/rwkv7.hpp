@@ -20,7 +20,6 @@
 #include <tessera/api/plan.hpp>
 #include <tessera/families/delta_rule/rwkv7_args.hpp>
 #include <tessera/families/delta_rule/rwkv7_problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -44,14 +43,5 @@ status rwkv7_mul_backward(const rwkv7_args& args, const rwkv7_options& options =
 
 /// Choose once, run many times; see api/plan.hpp.
 using rwkv7_plan = basic_plan<rwkv7_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<rwkv7_plan> plan(const rwkv7_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const rwkv7_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -28,7 +28,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/grouped_matmul/scaled_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -45,10 +44,5 @@ status scaled_matmul(const scaled_matmul_args& args, const scaled_matmul_options
 
 /// Runs have the planned shapes and sizes of groups of their own.
 using scaled_matmul_plan = basic_plan<scaled_matmul_problem>;
-
-/// See `plan` and `explain` of api/grouped_matmul.hpp.
-result<scaled_matmul_plan> plan(const scaled_matmul_problem& problem, const context& context = {});
-result<explanation> explain(const scaled_matmul_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

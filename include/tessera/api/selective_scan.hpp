@@ -43,7 +43,6 @@
 #include <tessera/families/selective_scan/rwkv4_options.hpp>
 #include <tessera/families/selective_scan/state_space_args.hpp>
 #include <tessera/families/selective_scan/state_space_options.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -83,17 +82,5 @@ status rwkv4_backward(const rwkv4_args& args, const rwkv4_options& options = {},
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using state_space_plan = basic_plan<state_space_problem>;
 using rwkv4_plan = basic_plan<rwkv4_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<state_space_plan> plan(const state_space_problem& problem, const context& context = {});
-result<rwkv4_plan> plan(const rwkv4_problem& problem, const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const state_space_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const rwkv4_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -40,7 +40,6 @@
 #include <tessera/families/sparse_attention/native_sparse_args.hpp>
 #include <tessera/families/sparse_attention/native_sparse_options.hpp>
 #include <tessera/families/sparse_attention/problem.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -72,25 +71,5 @@ using blocksparse_plan = basic_plan<blocksparse_problem>;
 using blocksparse_backward_plan = basic_plan<blocksparse_backward_problem>;
 using native_sparse_plan = basic_plan<native_sparse_problem>;
 using native_sparse_backward_plan = basic_plan<native_sparse_backward_problem>;
-
-/// Checks the problem, chooses a row and reserves its scratch memory. Refuses what the operation
-/// itself would refuse, and problems that no row of this build takes.
-result<blocksparse_plan> plan(const blocksparse_problem& problem, const context& context = {});
-result<blocksparse_backward_plan> plan(const blocksparse_backward_problem& problem,
-                                       const context& context = {});
-result<native_sparse_plan> plan(const native_sparse_problem& problem, const context& context = {});
-result<native_sparse_backward_plan> plan(const native_sparse_backward_problem& problem,
-                                         const context& context = {});
-
-/// The whole choice as data; runs nothing. `device` describes a machine that need not be there;
-/// null: this one.
-result<explanation> explain(const blocksparse_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const blocksparse_backward_problem& problem,
-                            const context& context = {}, const device_facts* device = nullptr);
-result<explanation> explain(const native_sparse_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
-result<explanation> explain(const native_sparse_backward_problem& problem,
-                            const context& context = {}, const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -32,7 +32,6 @@
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
 #include <tessera/families/attention/unified_args.hpp>
-#include <tessera/runtime/selection.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera {
@@ -59,10 +58,5 @@ status chunked_prefill_paged_decode(const unified_attention_args& args,
 
 /// Pages, their numbers, offsets and lengths are free; their counts are planned.
 using unified_attention_plan = basic_plan<unified_problem>;
-
-/// See `plan` and `explain` of api/flash_plan.hpp.
-result<unified_attention_plan> plan(const unified_problem& problem, const context& context = {});
-result<explanation> explain(const unified_problem& problem, const context& context = {},
-                            const device_facts* device = nullptr);
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 // of this library. One table; a class whose kernels are not in this version has no pattern.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -139,8 +138,8 @@ namespace impl {
     }
     const std::string place = sentence({"{", field, "}"});
     const std::size_t at = pattern.find(place);
-    const bool elsewhere =
-        std::ranges::find(config_fields, field, &config_field::field) != config_fields.end();
+    bool elsewhere = false;
+    for (const config_field& gone : config_fields) elsewhere |= gone.field == field;
     if (at == std::string::npos && elsewhere) continue;
     if (at == std::string::npos) return refused({"has no field '", field, "'"});
     const std::string value = impl::pattern_word(field, word.substr(equals + 1));

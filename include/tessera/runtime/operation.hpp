@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
@@ -46,28 +45,6 @@ result<operation_plan> plan_operation(const family& kind, numbered_problem asked
                                       const context& where);
 result<explanation> explain_operation(const family& kind, numbered_problem asked,
                                       const context& where, const device_facts* device);
-
-template <class Op, class Args, class Options>
-numbered_problem numbered(const basic_problem<Op, Args, Options>& problem) noexcept {
-  return {operation_table<Op>::operations,
-          static_cast<std::size_t>(problem.op),
-          {nullptr, tensors_of(problem.tensors), &problem.options, problem.unaligned}};
-}
-
-/// The same for the structs of a family.
-template <class Op, class Args, class Options>
-status call_of(const family& kind, Op op, const Args& args, const Options& options,
-               const context& where) {
-  return call_operation(kind, operation_table<Op>::operations[static_cast<std::size_t>(op)],
-                        tensors_of(args), &options, where);
-}
-template <class Problem>
-result<basic_plan<Problem>> plan_of(const family& kind, const Problem& problem,
-                                    const context& where) {
-  result<operation_plan> settled = plan_operation(kind, numbered(problem), where);
-  if (!settled) return settled.failure();
-  return basic_plan<Problem>(*std::move(settled));
-}
 
 /// Reads a problem of any operation of this build; `kind` becomes its family.
 result<owned_problem> parse_problem(std::string_view line, const family*& kind);

@@ -3,6 +3,7 @@
 // Shapes and memory have been checked.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -3,7 +3,6 @@
 // equal bytes.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -158,11 +157,15 @@ constexpr demand_field of_overlays(std::string_view name) noexcept {
   return field<Path...>(name, key_part::none);
 }
 
+constexpr std::int64_t at_least_one(std::int64_t count) noexcept {
+  return count > 1 ? count : 1;
+}
+
 /// "length": tokens of a sequence, of all on average.
 template <auto Sequences, auto Tokens>
 constexpr demand_field length() noexcept {
   return {.name = "length", .part = key_part::size, .value = [](const demand& from) {
-            const std::int64_t sequences = std::max<std::int64_t>(Sequences(from), 1);
+            const std::int64_t sequences = at_least_one(Sequences(from));
             return (Tokens(from) + sequences - 1) / sequences;
           }};
 }
@@ -173,7 +176,7 @@ constexpr demand_field length() noexcept {
 /// how long one is on average.
 constexpr std::int64_t tokens_of_one(bool packed, std::int64_t sequences,
                                      std::int64_t tokens) noexcept {
-  return packed ? 512 : tokens / std::max<std::int64_t>(sequences, 1);
+  return packed ? 512 : tokens / fields::at_least_one(sequences);
 }
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -52,14 +51,14 @@ consteval auto same_value(std::string_view name, int distance = 1) {
       .distance = distance,
       .holds =
           [](const row_type& row, const asked_type& wanted) noexcept {
-            return std::invoke(Row, row) == std::invoke(Asked, wanted);
+            return member_value(row, Row) == member_value(wanted, Asked);
           },
       .asked =
           [](const asked_type& wanted) noexcept {
-            return fits_impl::shown(std::invoke(Asked, wanted));
+            return fits_impl::shown(member_value(wanted, Asked));
           },
       .present =
-          [](const row_type& row) noexcept { return fits_impl::shown(std::invoke(Row, row)); }};
+          [](const row_type& row) noexcept { return fits_impl::shown(member_value(row, Row)); }};
 }
 
 /// Specialised by each family: `static constexpr std::array rules`, the first of which that does

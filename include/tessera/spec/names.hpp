@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 namespace tessera {
 
@@ -18,5 +19,15 @@ constexpr std::string_view name_in(const std::array<std::string_view, Count>& na
 /// In decltype: the class that a pointer to a member is of.
 template <class Class, class Value>
 Class class_of_member(Value Class::*);
+
+/// What a member of an object holds, or what a member function of no arguments returns.
+template <class Value, class Class>
+constexpr auto member_value(const Class& object, Value Class::*member) noexcept {
+  if constexpr (std::is_function_v<Value>) {
+    return (object.*member)();
+  } else {
+    return object.*member;
+  }
+}
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 // Words and numbers in text.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string>
@@ -36,7 +35,7 @@ inline std::string_view trimmed(std::string_view text) noexcept {
 /// What stands before the first `divider`; `rest` loses both.
 inline std::string_view split_off(std::string_view& rest, char divider) noexcept {
   const std::string_view part = rest.substr(0, rest.find(divider));
-  rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+  rest.remove_prefix(part.size() < rest.size() ? part.size() + 1 : part.size());
   return part;
 }
 

@@ -1,5 +1,6 @@
 // What mean pooling is besides a formula: packed equals separate, chunks equal slices, a gradient
 // equals differences of the definition; empty sizes, masks that hide everything, large sums.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>

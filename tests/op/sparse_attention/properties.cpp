@@ -1,6 +1,7 @@
 // What sparse attention is besides a formula: all blocks make it dense, packed sequences have the
 // bits of separate ones, equal scores select the first blocks, NaN reaches who sees it and nobody
 // else.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -1,6 +1,7 @@
 // A small call with real memory and the answer by definition.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,5 @@
 // What the benches say of their rounds, and what their shape files may hold.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <stdexcept>

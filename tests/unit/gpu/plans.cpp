@@ -1,4 +1,5 @@
 // Plans on GPUs.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>

@@ -1,4 +1,5 @@
 // Writing tables: appending, compacting, joining, and what each refuses.
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <string>

@@ -1,4 +1,5 @@
 // Tables in memory.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>

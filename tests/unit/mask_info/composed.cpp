@@ -1,4 +1,5 @@
 // Masks made of random sequences of rules, each followed step by step by a list of booleans.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <random>

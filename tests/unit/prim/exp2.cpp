@@ -1,4 +1,5 @@
 // exp2 and tanh of every instruction set over their whole range, against the double functions.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>

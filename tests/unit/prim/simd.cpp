@@ -1,4 +1,5 @@
 // The vector layer lane by lane: partial loads and stores, conversions, reductions, transposes.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>

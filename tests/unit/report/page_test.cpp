@@ -1,4 +1,5 @@
 // The page itself: well-formed whatever is in it, complete in one file, readable for everybody.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <regex>

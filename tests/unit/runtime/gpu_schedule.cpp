@@ -1,4 +1,5 @@
 // A launch on a GPU, its workspace, its estimate and its words are cut by one schedule.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
 // Whatever a caller puts into views and options, `lower` answers; what it accepts lies inside the
 // memory that the views describe. Meant to run under sanitizers too.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,5 @@
 // Real families: candidates are rows that can run, real rows pass the gate, planted ones do not.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string>

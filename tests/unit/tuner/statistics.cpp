@@ -1,6 +1,7 @@
 // Medians, spreads and the decision: pure functions of numbers.
 #include "tools/tuner/statistics.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>

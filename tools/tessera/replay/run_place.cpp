@@ -1,6 +1,7 @@
 #include "run_place.hpp"
 
 #include <cstring>
+#include <functional>
 #include <optional>
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // Definitions of `safetensors_file`; compiled once.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>

@@ -1,6 +1,7 @@
 // Definitions of `write_safetensors` and `safetensors_bytes`; compiled once.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>

@@ -1,6 +1,7 @@
 // The class of a device as text.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 

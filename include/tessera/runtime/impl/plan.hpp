@@ -1,6 +1,7 @@
 // Plans of any operation: a selection with its launch arguments and its memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Keys that lie in pages of any size: both loops give the bits that they give for the same keys in
 // one piece.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
