@@ -6,13 +6,13 @@
 // | config_type, runtime_family | its config; its runtime struct |
 // | problems | a tuple of its problems' types |
 // | api_headers | optional: what declares its functions, where that is not one header of its name |
-// | blocks() | the default table: a list of blocks, structs of `about` and a list of values for
-// each member of the config, in their order | | axes | optional: a tuple of `axis`, outermost
-// first, where lists are not of the members' values | | cpu_budget, cuda_budget | what its rows may
-// cost | | unit_of(config) | rows with the same text share a translation unit | | text_of(value) |
-// optional: members of the config as C++ that are no numbers or enumerators | | entry_functions |
-// optional, true: its rooms have functions instead of launchers | | more_entry_points(config) |
-// optional: further functions of these; row.hpp by hand |
+// | blocks() | the default table: blocks of `about` and a list for each member of the config |
+// | axes | optional: a tuple of `axis`, outermost first, where lists have other values |
+// | cpu_budget, cuda_budget | what its rows may cost |
+// | unit_of(config) | rows with the same text share a translation unit |
+// | text_of(value) | optional: members of the config as C++ that are no numbers or enumerators |
+// | entry_functions | optional, true: its rooms have functions instead of launchers |
+// | more_entry_points(config) | optional: further functions of these; row.hpp by hand |
 #pragma once
 
 #include <algorithm>

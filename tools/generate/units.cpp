@@ -106,7 +106,7 @@ std::string includes_of(const family& family) {
   std::set<std::string> headers{fmt::format("tessera/families/{}/family.hpp", family.name),
                                 fmt::format("tessera/families/{}/registry.hpp", family.name),
                                 fmt::format("tessera/families/{}/row.hpp", family.name),
-                                "tessera/runtime/family_operations.hpp", "tessera/spec/table.hpp"};
+                                "tessera/api/family_operations.hpp", "tessera/spec/table.hpp"};
   for (const std::string_view api : family.api_headers) {
     headers.insert(fmt::format("tessera/api/{}.hpp", api));
   }
