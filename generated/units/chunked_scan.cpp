@@ -90,7 +90,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "2eba7cd2028c69c2";
-  if (kind == device_kind::cuda) return "156cf893a4626150";
+  if (kind == device_kind::cuda) return "e8d3b2dc381498ab";
   return {};
 }
 

@@ -88,7 +88,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "3603671c1a279f60";
-  if (kind == device_kind::cuda) return "b2c32df9143f613e";
+  if (kind == device_kind::cuda) return "0b936b55bf7c451a";
   return {};
 }
 

@@ -47,7 +47,7 @@ class chunk_products : pair_products<Element, Shape> {
       store_weights(item_.weights, sums);
     }
     if constexpr (Shape::low_rank) make_own_weights(first);
-    sm80::invert_diagonal(shared_.solved, warp_, put);
+    invert_diagonal(shared_.solved, warp_, put, lane_);
     wait();
     invert_pairs(shared_.solved, warp_, put, wait);
     prim::cuda::show_writes_to_async_units();
