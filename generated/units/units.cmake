@@ -309,7 +309,8 @@ set(tessera_units_cuda_sm80
   units/cuda_sm80/kv_cache_append.cu
   units/cuda_sm80/kv_cache_copy.cu
   units/cuda_sm80/chunked_scan_bf16_backward.cu
-  units/cuda_sm80/chunked_scan_bf16_backward_chunk.cu
+  units/cuda_sm80/chunked_scan_bf16_backward_chunk_k128.cu
+  units/cuda_sm80/chunked_scan_bf16_backward_chunk_k64.cu
   units/cuda_sm80/chunked_scan_bf16_forward.cu
   units/cuda_sm80/chunked_scan_bf16_forward_chunk.cu
   units/cuda_sm80/chunked_scan_f16_backward.cu

@@ -26,11 +26,15 @@ struct chunked_scan_description {
   static constexpr budget cuda_budget{
       .rows = 40, .seconds = 420, .bytes = 16 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
-  /// On GPUs kernels of all key dims share a unit: half of its time is for headers.
+  /// On GPUs kernels of all key dims share a unit, half of whose time is for headers, but gradients
+  /// of bf16 by chunks, which have the most kernels.
   static std::string unit_of(const chunked_scan_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));
-    return fmt::format("{}_{}{}", enumerator_name(config.type), enumerator_name(config.pass),
-                       goes_by_chunks(config) ? "_chunk" : "");
+    const bool many = goes_by_chunks(config) && config.pass == chunked_scan_pass::backward &&
+                      config.type == dtype::bf16;
+    return fmt::format("{}_{}{}{}", enumerator_name(config.type), enumerator_name(config.pass),
+                       goes_by_chunks(config) ? "_chunk" : "",
+                       many ? fmt::format("_k{}", config.key_dim) : std::string());
   }
 };
 

@@ -23,7 +23,7 @@ struct chunked_scan_demand {
   bool aligned = true;           ///< rows of operands are at multiples of 16 bytes, or on the CPU
   bool channels = false;         ///< of keys decay by themselves
   bool bonus = false;            ///< a token reads itself through a bonus
-  bool decay_gradients = false;  ///< wanted, of keys
+  bool decay_gradients = false;  ///< wanted, of keys or of the bonus
   std::int64_t sequences = 0;    ///< entries, or sequences when packed
   std::int64_t tokens = 0;       ///< of all sequences
   std::int64_t heads = 0;
@@ -65,6 +65,7 @@ constexpr chunked_scan_demand demand_of(rwkv6_op op, const rwkv6_args& args, con
   chunked_scan_demand demand = scan_demand_of(pass_of(op), chunked_scan_decay::keys, args.r, args.v,
                                               args.cu_seqlens, unaligned);
   demand.channels = demand.bonus = true;
+  demand.decay_gradients = args.d_w.present() || args.d_u.present();
   return demand;
 }
 

@@ -66,19 +66,19 @@ struct fits_of<chunked_scan_config> {
                     "gradients of decays are wanted, the row's chunks of f16 keep no states for "
                     "them: those leave its range");
               }},
-      fit_rule<config, asked>{
-          .name = "bonus",
-          .distance = 1,
-          .holds =
-              [](const config& row, const asked& wanted) noexcept {
-                const bool reads_itself =
-                    row.pass == chunked_scan_pass::forward && row.target == backend::cuda_sm80;
-                return !goes_by_chunks(row) || !wanted.bonus || reads_itself;
-              },
-          .obstacle =
-              [](const config&, const asked&) {
-                return std::string("tokens have a bonus, which the row's chunks have not");
-              }},
+      fit_rule<config, asked>{.name = "bonus",
+                              .distance = 1,
+                              .holds =
+                                  [](const config& row, const asked& wanted) noexcept {
+                                    return !goes_by_chunks(row) || !wanted.bonus ||
+                                           row.target == backend::cuda_sm80;
+                                  },
+                              .obstacle =
+                                  [](const config&, const asked&) {
+                                    return std::string(
+                                        "tokens have a bonus, which the row's chunks have not: "
+                                        "those of cuda_sm80 have");
+                                  }},
       fit_rule<config, asked>{
           .name = "value dim",
           .distance = 1,

@@ -6,7 +6,8 @@
 // stays below 128 in every channel: no factor leaves [2^-64, 2^64]. A chunk is one segment unless
 // something in it forgets quickly; then rows of tokens outside of a segment are 0.
 //
-// Where columns decay, values have the factors of keys, and answers those of queries.
+// Where columns decay, values have the factors of keys, and answers those of queries. With a bonus
+// queries have the factor of the token before them, whose state they read.
 #pragma once
 
 #include <cstdint>
@@ -152,7 +153,7 @@ class channel_scaler {
       left_[j] = prim::cuda::exp2_fast(whole[j] - half[j]);
     }
     if (part_ == 0) put(shared_.of_channels.factors, factor);
-    if constexpr (Decay == chunk_decay::values) {
+    if constexpr (decays_by_column(Decay)) {
       scale_values(segment, half);
     } else {
       scale_keys(segment, half);
@@ -196,7 +197,7 @@ class channel_scaler {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const float sum = sums_[i][j] - base_[j] - half[j];
-          of_answer[j] = prim::cuda::exp2_fast(sum);
+          of_answer[j] = prim::cuda::exp2_fast(read_sum(i, j, half));
           of_v[j] = words::unpack(static_cast<std::uint16_t>(v >> (16 * j))) *
                     prim::cuda::exp2_fast(all_.log2_token_scale - sum);
         }
@@ -224,12 +225,8 @@ class channel_scaler {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           const float sum = sums_[i][j] - base_[j] - half[j];
-          float read = sum;
-          if constexpr (Decay == chunk_decay::bonus) {
-            read = (i > 0 ? sums_[i > 0 ? i - 1 : 0][j] : before_[j]) - base_[j] - half[j];
-          }
           of_q[j] = words::unpack(static_cast<std::uint16_t>(q >> (16 * j))) *
-                    prim::cuda::exp2_fast(read);
+                    prim::cuda::exp2_fast(read_sum(i, j, half));
           of_k[j] = words::unpack(static_cast<std::uint16_t>(k >> (16 * j))) *
                     prim::cuda::exp2_fast(all_.log2_token_scale - sum);
         }
@@ -239,6 +236,11 @@ class channel_scaler {
       *reinterpret_cast<std::uint32_t*>(shared_.q[1] + at) = scaled_q;
       *reinterpret_cast<std::uint32_t*>(shared_.k[1] + at) = scaled_k;
     }
+  }
+  /// Of the decays between the segment's reference and what the thread's token `i` reads.
+  __device__ __forceinline__ float read_sum(int i, int j, const float (&half)[2]) const {
+    if (!reads_before(Decay)) return sums_[i][j] - base_[j] - half[j];
+    return (i > 0 ? sums_[i > 0 ? i - 1 : 0][j] : before_[j]) - base_[j] - half[j];
   }
   __device__ __forceinline__ bool is_beyond(int i) const {
     return fabsf(sums_[i][0] - base_[0]) > 128.0f || fabsf(sums_[i][1] - base_[1]) > 128.0f;

@@ -6,6 +6,10 @@
 //   d_log_a_t = exp(G_end) <S, D> + sum over s >= t of exp(G_s) q_s (S d_out_s)
 //             + sum over j < t of exp(G_end - G_j) k_j (D v_j) + sum over s >= t > j of W_sj
 //
+// With a bonus u queries read the state in front of their token: exp(G_{s-1}) instead of exp(G_s)
+// everywhere, sums over s begin behind t, and D is the gradient as it is. What s adds is then that
+// of the token before it. The gradient of u is the sum of (v_t . d_out_t) scale q_t k_t.
+//
 // The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
 // W_js), whose W cancel: they are computed once, in f32. Sums of rounded d_q and d_k instead would
 // be off by a fourth where channels forget in a few tokens.
@@ -14,6 +18,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_decay_rows.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
 #include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
@@ -24,24 +29,30 @@
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
-template <class Element, class Shape>
-class decay_chunk {
+/// `Before`: queries read the state in front of their token.
+template <class Element, class Shape, bool Before>
+class decay_chunk : decay_rows<Element, Shape> {
+  using base = decay_rows<Element, Shape>;
   using memory = decay_memory<Shape>;
+  using base::batch;
+  using base::call_;
+  using base::channel_;
+  using base::count_;
+  using base::decay;
+  using base::first_;
+  using base::is_second_;
+  using base::key;
+  using base::query;
+  using base::shared_;
 
  public:
   __device__ __forceinline__ decay_chunk(const decay_gradients& args, memory& shared,
                                          const sequence& all, std::int64_t head)
-      : args_(args),
-        call_(args.call),
-        shared_(shared),
+      : base(args.call, shared, all, head),
+        args_(args),
         all_(all),
         head_(head),
-        channel_(static_cast<int>(threadIdx.x) % Shape::columns),
-        is_second_(static_cast<int>(threadIdx.x) >= Shape::columns),
         warp_(static_cast<int>(threadIdx.x) / 32) {
-    if (call_.g_gamma != nullptr) {
-      gamma_ = call_.g_gamma[all.number * call_.gamma_sequence + head * call_.gamma_head];
-    }
     if (threadIdx.x == 0) {
       const std::int64_t kv_head = recurrence::shared_head(head, call_.heads, call_.kv_heads);
       shared.rows_q = ordered_rows::of(call_.q, all, head);
@@ -59,7 +70,8 @@ class decay_chunk {
   __device__ __forceinline__ void run(std::int64_t chunk) {
     first_ = chunk * Shape::tokens;
     count_ = static_cast<int>(min(all_.length - first_, std::int64_t{Shape::tokens}));
-    multiply(first_chunk_of(args_.states, all_) + chunk);
+    chunk_ = first_chunk_of(args_.states, all_) + chunk;
+    multiply();
     const bool has_channel = channel_ < call_.keys;
     if (has_channel) {
       if (is_second_) {
@@ -88,21 +100,21 @@ class decay_chunk {
 
  private:
   /// Products on the matrix unit: scores, and what states have for d_out and v.
-  __device__ __forceinline__ void multiply(std::int64_t chunk) {
+  __device__ __forceinline__ void multiply() {
     using answers_of = recurrence::sm80::chunk_answers<Element, Shape>;
     copy(shared_.rows.d_out, call_.d_out, shared_.rows_d_out, call_.values);
     copy(shared_.rows.v, call_.v, shared_.rows_v, call_.values);
     copy(shared_.q, call_.q, shared_.rows_q, call_.keys);
     copy(shared_.k, call_.k, shared_.rows_k, call_.keys);
     prim::cuda::commit_copies();
-    if (channel_ < call_.keys) put_decays();
+    if (channel_ < call_.keys) base::put_decays();
     prim::cuda::wait_copies<0>();
     __syncthreads();
     const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
     const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v);
     for (int block = warp_; block < 4; block += Shape::warps) make_scores(d_out, v, block);
-    const kept_columns of_s(args_.states.of_s, chunk, call_, head_, warp_);
-    const kept_columns of_d(args_.states.of_d, chunk, call_, head_, warp_);
+    const kept_columns of_s(args_.states.of_s, chunk_, call_, head_, warp_);
+    const kept_columns of_d(args_.states.of_d, chunk_, call_, head_, warp_);
     answers_of queries = {}, keys = {};
     queries.read(of_s, d_out);
     keys.read(of_d, v);
@@ -141,7 +153,7 @@ class decay_chunk {
       const int row = block * 16 + i % 2 * 8 + lane / 4, token = i / 2 * 8 + lane % 4 * 2;
       const float* const x = scores[i / 2].at + i % 2 * 2;
       *reinterpret_cast<float2*>(&shared_.scores[row][token]) =
-          make_float2(token < row ? x[0] : 0.0f, token + 1 < row ? x[1] : 0.0f);
+          make_float2(token <= row ? x[0] : 0.0f, token < row ? x[1] : 0.0f);
     }
   }
   __device__ __forceinline__ void make_products(const kept_columns& of_s,
@@ -190,66 +202,20 @@ class decay_chunk {
   __device__ __forceinline__ float& of_keys(int t) {
     return shared_.sums.of_keys[t][channel_];
   }
-  static constexpr int batch = 8;  ///< tokens whose loads are under way
-
-  /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
-  __device__ __forceinline__ void load_decays(std::int64_t first, std::int64_t end,
-                                              float (&decays)[batch]) const {
-    float x[batch];
-#pragma unroll
-    for (float& log_decay : x) log_decay = gamma_;
-    const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column) {
-      if (rows.data == nullptr) return;
-      prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
-#pragma unroll
-        for (int i = 0; i < batch; ++i) {
-          if (first + i < end) x[i] += prim::cuda::float_of(elements[order.at(first + i) + column]);
-        }
-      });
-    };
-    add(call_.g, shared_.rows_g, 0);
-    add(call_.gk, shared_.rows_gk, channel_);
-#pragma unroll
-    for (int i = 0; i < batch; ++i) {
-      decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
-    }
-  }
-  /// Half of the chunk's tokens are the thread's.
-  __device__ __forceinline__ void put_decays() const {
-    constexpr int own = Shape::tokens / 2;
-    for (int first = is_second_ ? own : 0, end = first + own; first < end; first += batch) {
-      float decays[batch];
-      load_decays(first_ + first, first_ + count_, decays);
-#pragma unroll
-      for (int i = 0; i < batch; ++i) shared_.decays[first + i][channel_] = decays[i];
-    }
-  }
-  __device__ __forceinline__ float decay(int t) const {
-    return shared_.decays[t][channel_];
-  }
-  /// The channel's number of a token; behind the last 0.
-  __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
-    const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(t),
-                                                     static_cast<std::uint32_t>(channel_ / 8)) +
-                             static_cast<std::uint32_t>(channel_ % 8 * 2);
-    return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + at));
-  }
-  __device__ __forceinline__ float query(int t) const {
-    return call_.scale * number(shared_.q, t);
-  }
-  __device__ __forceinline__ float key(int t) const {
-    return number(shared_.k, t);
-  }
-  /// The decay behind the chunk, with which D is kept in the units of its scan.
+  /// The decay behind the chunk, with which D is kept in the units of its scan; with a bonus it has
+  /// decayed.
   __device__ __forceinline__ float behind() const {
+    if (Before) return args_.scale_of_d;
     const std::int64_t next = first_ + count_;
     float decays[batch];
-    load_decays(next, min(next + 1, all_.length), decays);
+    base::load_decays(next, min(next + 1, all_.length), decays);
     return args_.scale_of_d * decays[0];
   }
 
-  /// exp(G_s) q_s (S d_out_s); `whole_` becomes exp(G_end) <S, D>.
+  /// exp(G_s) q_s (S d_out_s), which the first token has for none where queries read in front of
+  /// theirs; `whole_` becomes exp(G_end) <S, D>.
   __device__ __forceinline__ void read_queries() {
+    if constexpr (Before) return read_queries_before();
     float left = 1.0f;
 #pragma unroll 8
     for (int t = 0; t < Shape::tokens; ++t) {
@@ -257,6 +223,23 @@ class decay_chunk {
       of_queries(t) *= left * query(t);
     }
     whole_ = left * behind() * shared_.products[channel_];
+  }
+  /// And what tokens have for the bonus.
+  __device__ __forceinline__ void read_queries_before() {
+    float left = decay(0);
+    float own = shared_.scores[0][0] * query(0) * key(0);
+#pragma unroll 8
+    for (int t = 1; t < Shape::tokens; ++t) {
+      const float read = query(t);
+      of_queries(t - 1) = of_queries(t) * left * read;
+      left *= decay(t);
+      own = fmaf(shared_.scores[t][t] * read, key(t), own);
+    }
+    of_queries(Shape::tokens - 1) = 0.0f;
+    whole_ = left * behind() * shared_.products[channel_];
+    if (args_.of_u != nullptr) {
+      args_.of_u[(chunk_ * call_.heads + head_) * call_.keys + channel_] = own;
+    }
   }
   /// exp(G_end - G_j) k_j (D v_j) to registers; no W yet.
   __device__ __forceinline__ void take_keys(float (&of_token)[Shape::tokens]) {
@@ -289,12 +272,11 @@ class decay_chunk {
   struct pair_sums {
     float keys[Shape::pairs], left[Shape::pairs], sums[Shape::pairs];
   };
-  /// W of a token s with those of them that are among the first `earlier`.
-  __device__ __forceinline__ void take(pair_sums& of, typename memory::channel_sums& to, int first,
-                                       int s, int earlier) const {
-    const float here = decay(s), read = query(s);
+  /// Calls body(j, score) for the first `earlier` tokens j of `pairs` from `first` on.
+  template <class Body>
+  __device__ __forceinline__ void for_each_score(int first, int s, int earlier,
+                                                 const Body& body) const {
     const float* const scores = &shared_.scores[s][first];
-    float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < Shape::pairs; j += 4) {
       if (j >= earlier) break;
@@ -303,15 +285,46 @@ class decay_chunk {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (j + i >= earlier) break;
-        of.left[j + i] *= here;
-        const float weight = of.left[j + i] * score[i];
-        sum = fmaf(weight, of.keys[j + i], sum);
-        of.sums[j + i] = fmaf(weight, read, of.sums[j + i]);
+        body(j + i, score[i]);
       }
     }
-    to[s][channel_] = fmaf(sum, read, to[s][channel_]);
   }
-  /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j.
+  /// What W of a token s adds; a query that reads in front of its token adds to the one before it.
+  __device__ __forceinline__ void add_to(typename memory::channel_sums& to, int s, float sum,
+                                         float read) const {
+    float& of_s = to[s - (Before ? 1 : 0)][channel_];
+    of_s = fmaf(sum, read, of_s);
+  }
+  /// W of a token s with those of the `pairs` from `first` on that are in front of it, the last of
+  /// which has not decayed yet where queries read in front of their token.
+  __device__ __forceinline__ void take(pair_sums& of, typename memory::channel_sums& to, int first,
+                                       int s) const {
+    const float here = decay(s - (Before ? 1 : 0)), read = query(s);
+    const int last = s - first - 1;
+    float sum = 0.0f;
+    for_each_score(first, s, last + 1, [&](int j, float score) {
+      if (!Before || j < last) of.left[j] *= here;
+      const float weight = of.left[j] * score;
+      sum = fmaf(weight, of.keys[j], sum);
+      of.sums[j] = fmaf(weight, read, of.sums[j]);
+    });
+    add_to(to, s, sum, read);
+  }
+  /// Sums of the tokens j so far are taken from theirs; keys become what is left of them at the end
+  /// of `pairs`.
+  __device__ __forceinline__ void give(pair_sums& of, typename memory::channel_sums& to,
+                                       int first) const {
+    const float last = Before ? decay(first + Shape::pairs - 1) : 1.0f;
+#pragma unroll
+    for (int j = 0; j < Shape::pairs; ++j) {
+      to[first + j][channel_] -= of.sums[j] * of.keys[j];
+      if (j < Shape::pairs - 1) of.left[j] *= last;
+      of.keys[j] *= of.left[j];
+      of.sums[j] = 0.0f;
+    }
+  }
+  /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j. For
+  /// s behind `pairs` it is one factor of j and one of s, at most 1, times the score.
   __device__ __forceinline__ void add_pairs(typename memory::channel_sums& to, int first) const {
     if (first >= count_) return;
     pair_sums of;
@@ -322,9 +335,20 @@ class decay_chunk {
       of.sums[j] = 0.0f;
     }
 #pragma unroll
-    for (int i = 1; i < Shape::pairs; ++i) take(of, to, first, first + i, i);
+    for (int i = 1; i < Shape::pairs; ++i) take(of, to, first, first + i);
+    give(of, to, first);
+    float left = 1.0f;
 #pragma unroll 2
-    for (int s = first + Shape::pairs; s < count_; ++s) take(of, to, first, s, Shape::pairs);
+    for (int s = first + Shape::pairs; s < count_; ++s) {
+      const float next = left * decay(s), read = query(s) * (Before ? left : next);
+      float sum = 0.0f;
+      for_each_score(first, s, Shape::pairs, [&](int j, float score) {
+        sum = fmaf(score, of.keys[j], sum);
+        of.sums[j] = fmaf(score, read, of.sums[j]);
+      });
+      add_to(to, s, sum, read);
+      left = next;
+    }
 #pragma unroll
     for (int j = 0; j < Shape::pairs; ++j) to[first + j][channel_] -= of.sums[j] * of.keys[j];
   }
@@ -333,9 +357,10 @@ class decay_chunk {
 #pragma unroll 4
     for (int t = count_ - 1; t >= 0; --t) {
       sum += of_queries(t);
-      const float gradient = sum + of_keys(t);
+      float gradient = sum + of_keys(t);
       of_queries(t) = gradient;
       if (call_.d_gk.data == nullptr) continue;
+      if (call_.raw_decay) gradient *= base::slope(t);
       prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type,
                              shared_.rows_d_gk.at(first_ + t) + channel_, gradient);
     }
@@ -355,18 +380,14 @@ class decay_chunk {
   }
 
   const decay_gradients& args_;
-  const chunked_scan_kernel_args& call_;
-  memory& shared_;
   const sequence& all_;
-  std::int64_t head_, first_ = 0;
-  int channel_;
-  bool is_second_;
-  int warp_, count_ = 0;
-  float gamma_ = 0.0f, whole_ = 0.0f;
+  std::int64_t head_, chunk_ = 0;  ///< of all sequences
+  int warp_;
+  float whole_ = 0.0f;
 };
 
 /// blockIdx.x is a sequence and head; blocks of blockIdx.y take its chunks in turn.
-template <class Element, class Shape>
+template <class Element, class Shape, bool Before>
 __global__ void __launch_bounds__(Shape::threads, 1)
     make_decay_gradients(__grid_constant__ const decay_gradients args) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -384,7 +405,7 @@ __global__ void __launch_bounds__(Shape::threads, 1)
     return;
   }
   if (!all.has_states || all.length <= 0) return;
-  decay_chunk<Element, Shape> of_head(args, shared, all, item.head);
+  decay_chunk<Element, Shape, Before> of_head(args, shared, all, item.head);
   const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
   for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) of_head.run(chunk);
 }

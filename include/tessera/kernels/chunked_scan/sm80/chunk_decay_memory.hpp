@@ -12,6 +12,7 @@ struct decay_gradients {
   chunked_scan_kernel_args call{};
   chunk_states states{};
   float scale_of_d = 1.0f;  ///< of the kept gradients of states
+  float* of_u = nullptr;    ///< what chunks have for the bonus, [chunks][H][K]; null: not wanted
 };
 
 /// Two threads have a channel of `Keys`; of products a warp has 16 columns. Rows of d_out and v
@@ -38,7 +39,7 @@ struct decay_memory {
   alignas(1024) unsigned char q[Shape::key_rows::bytes];
   unsigned char k[Shape::key_rows::bytes];
   float decays[Shape::tokens][Shape::columns];
-  alignas(16) float scores[Shape::tokens][Shape::tokens + 4];  ///< v_j . d_out_s for j < s, else 0
+  alignas(16) float scores[Shape::tokens][Shape::tokens + 4];  ///< v_j . d_out_s for j <= s, else 0
   float products[Shape::columns];                              ///< <S, D>
   ordered_rows rows_q, rows_k, rows_v, rows_d_out, rows_g, rows_gk, rows_d_g, rows_d_gk;
 };

@@ -13,7 +13,8 @@
 // Of f16, whose range is short, rows of P and a warp's state are relative to their largest number.
 //
 // With decays by channel, the rows of q and k have the decays, with decays by column those of v and
-// the answers (chunk_channels.hpp).
+// the answers (chunk_channels.hpp). With a bonus u a token reads the state in front of it, and
+// itself as q . (u k): P has these on its diagonal, and exp(G_{t-1}) in the place of exp(G_t).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ class chunk_walk {
   using memory = chunk_memory<Shape, Decay>;
   using words = prim::cuda::half_words<Element>;
   static constexpr bool by_channel = decays_by_channel(Decay);
-  static constexpr bool by_column = Decay == chunk_decay::values;
+  static constexpr bool by_column = decays_by_column(Decay);
+  static constexpr bool has_bonus = reads_before(Decay);
 
  public:
   __device__ __forceinline__ chunk_walk(const chunk_launch<Back>& launch, const chunk_scan& scan,
@@ -125,6 +127,16 @@ class chunk_walk {
   __device__ __forceinline__ bool returns() const {
     return Back && scan_.returns;
   }
+  /// Values that tokens have of themselves, column by column, are read to the end.
+  static constexpr bool keeps_values = by_column && has_bonus;
+  /// Of what tokens have of themselves.
+  __device__ __forceinline__ float token_scale() const {
+    return prim::cuda::exp2_fast(log2_token_scale());
+  }
+  /// The steps between a token and the one whose decay is in front of it.
+  __device__ __forceinline__ int earlier() const {
+    return returns() && !has_bonus ? 1 : 0;
+  }
   /// Tokens of the chunk from `token` on; chunks begin at the same tokens from both ends.
   __device__ __forceinline__ int count_at(std::int64_t token) const {
     if (returns() && token == 0) return static_cast<int>((all_.length - 1) % Shape::tokens) + 1;
@@ -171,8 +183,7 @@ class chunk_walk {
       const head_decays& decays = shared_.of_heads[place];
       const std::uint32_t q = prim::cuda::shared_address(shared_.q[place]);
       const std::uint32_t k = prim::cuda::shared_address(shared_.k[place]);
-      const float no_bonus[2] = {};
-      make_weights<Element, Shape>(shared_, decays, q, k, no_bonus, warp_, log2_token_scale());
+      make_weights<Element, Shape>(shared_, decays, q, k, warp_, log2_token_scale());
       chunk_answers<Element, Shape> answers = {};
       constexpr bool is_short = recurrence::sm80::range_is_short<Element>;
       recurrence::sm80::range_scale of_state;
@@ -200,11 +211,11 @@ class chunk_walk {
         shared_, args,
         {.first = by_column ? column_ : 0,
          .count = by_column ? scan_.values - column_ : scan_.keys,
-         .earlier = returns() ? 1 : 0,
+         .earlier = earlier(),
          .log2_token_scale = log2_token_scale()},
         gamma_);
     scaler.begin();
-    if (Decay == chunk_decay::bonus) load_bonus();
+    if (has_bonus) load_bonus();
     copy_keys(0, count_at(0), 0);
     copy_values(0, count_at(0), 0);
     prim::cuda::commit_copies();
@@ -220,29 +231,39 @@ class chunk_walk {
       for (chunk_segment segment; segment.end < count;) {
         segment = scaler.segment_from(segment.end);
         scaler.scale(segment);
-        float bonus[2] = {};
-        if (Decay == chunk_decay::bonus) make_bonus<Element, Shape>(shared_, segment, warp_, bonus);
+        if constexpr (!by_column && has_bonus) {
+          make_bonus<Element, Shape>(shared_, segment, token_scale(), warp_);
+        }
         __syncthreads();
-        const bool last = segment.end >= count;
-        if (last && next < all_.length) {
+        const bool last = segment.end >= count, goes_on = last && next < all_.length;
+        if (goes_on) {
           copy_keys(next, count_at(next), by_column ? place ^ 1 : 0);
-          copy_values(next, count_at(next), by_column ? 0 : place ^ 1);
+          if (!keeps_values) copy_values(next, count_at(next), by_column ? 0 : place ^ 1);
           prim::cuda::commit_copies();
         }
         const std::uint32_t q = prim::cuda::shared_address(shared_.q[by_column ? place : 1]);
         const std::uint32_t k = prim::cuda::shared_address(shared_.k[by_column ? place : 1]);
         unsigned char* const v = shared_.v[by_column ? 1 : place];
         multiply_by_factors(state);
-        make_weights<Element, Shape>(shared_, shared_.of_heads[0], q, k, bonus, warp_);
+        make_weights<Element, Shape>(shared_, shared_.of_heads[0], q, k, warp_);
         chunk_answers<Element, Shape> answers = {};
         answers.read(state, q);
         __syncthreads();
         const bool finite = add_tokens(state, answers, k, v, segment, nullptr);
-        if constexpr (by_column) decay_answers(answers, shared_.of_answers.at, warp_);
+        if constexpr (by_column) {
+          decay_answers(answers, shared_.of_answers.at, warp_);
+          if constexpr (keeps_values) {
+            add_own(answers, shared_.v[0], shared_.of_channels.own, shared_.of_channels.u,
+                    token_scale(), warp_);
+            __syncthreads();
+            if (goes_on) copy_values(next, count_at(next), 0);
+            prim::cuda::commit_copies();
+          }
+        }
         store(answers, v, token, {segment.first, min(segment.end, count)}, finite, last);
       }
     }
-    if (returns()) scaler.decay_by(all_.length - 1);
+    if (earlier() > 0) scaler.decay_by(all_.length - 1);
     flush(state, scaler);
   }
 
@@ -267,7 +288,7 @@ class chunk_walk {
   /// Keeps the state in front of the chunk of `token`.
   template <class State, class... Scaler>
   __device__ __forceinline__ void keep(State& state, std::int64_t token, Scaler&... scaler) const {
-    if constexpr (Back && Decay != chunk_decay::channels && std::is_same_v<Element, bf16>) {
+    if constexpr (Back && (by_column || !by_channel) && std::is_same_v<Element, bf16>) {
       if (scan_.kept == nullptr) return;
       (flush(state, scaler), ...);
       (scaler.begin(), ...);
@@ -278,14 +299,17 @@ class chunk_walk {
     }
   }
 
+  /// Of the channels that decay.
   __device__ __forceinline__ void load_bonus() const {
-    for (int c = static_cast<int>(threadIdx.x); c < Shape::keys; c += Shape::threads) {
+    const int first = by_column ? column_ : 0;
+    const int count = by_column ? scan_.values - column_ : scan_.keys;
+    for (int c = static_cast<int>(threadIdx.x); c < decaying_channels<Shape, Decay>;
+         c += Shape::threads) {
       const chunked_scan_rows& u = launch_.call.u;
       shared_.of_channels.u[c] =
-          c < scan_.keys ? prim::cuda::number_at(u.data, u.type, head_ * u.head + c) : 0.0f;
+          c < count ? prim::cuda::number_at(u.data, u.type, head_ * u.head + first + c) : 0.0f;
     }
   }
-
   /// What the tokens of a segment add to answers and state; whether all of their values are finite.
   template <class State>
   __device__ __forceinline__ bool add_tokens(State& state, chunk_answers<Element, Shape>& answers,

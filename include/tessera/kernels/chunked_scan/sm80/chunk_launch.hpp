@@ -12,6 +12,7 @@
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/recurrent_chunks.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_bonus_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_forward.hpp>
 #include <tessera/kernels/cuda_row.hpp>
@@ -45,9 +46,6 @@ struct chunk_kernels {
   static constexpr bool keeps_states = is_backward && takes_channels;
   using of_decays = decay_shape<keys>;
   using kernel_type = chunk_kernel<is_backward>;
-  /// The third: backward, of the transposed states of decays by channel.
-  static constexpr chunk_decay third = is_backward ? chunk_decay::values : chunk_decay::bonus;
-
   /// With decays of heads a warp has 32 of 128 columns; decays of channels need its registers.
   /// Scans of gradients spill with 32: all have 64 columns a block.
   template <chunk_decay Decay, int Columns>
@@ -67,30 +65,55 @@ struct chunk_kernels {
   static kernel_type of_columns(int columns) {
     return columns == 64 ? of_shape<Decay, 64>() : of_shape<Decay, 128>();
   }
+  /// Scans of gradients with a bonus have blocks of one width.
+  static constexpr int bonus_columns = keys;
   static kernel_type of(chunk_decay decay, int columns) {
     if constexpr (takes_channels) {
       if (decay == chunk_decay::channels) return of_columns<chunk_decay::channels>(columns);
-      if (decay == third) return of_columns<third>(columns);
+      if constexpr (is_backward) {
+        if (decay == chunk_decay::values) return of_columns<chunk_decay::values>(columns);
+        if (decay == chunk_decay::bonus) return of_shape<chunk_decay::bonus, bonus_columns>();
+        if (decay == chunk_decay::values_and_bonus) {
+          return of_shape<chunk_decay::values_and_bonus, bonus_columns>();
+        }
+      } else if (decay == chunk_decay::bonus) {
+        return of_columns<chunk_decay::bonus>(columns);
+      }
     }
     return of_columns<chunk_decay::heads>(columns);
   }
+  template <bool Before>
+  static constexpr auto of_decay_gradients = &make_decay_gradients<element, of_decays, Before>;
 
   static auto entries() {
-    constexpr std::array decays{chunk_decay::heads, chunk_decay::channels, third};
-    constexpr std::size_t scans = 2 * (takes_channels ? decays.size() : 1);
-    std::array<prim::cuda::kernel_entry, scans + (is_backward ? 1 : 0) + (keeps_states ? 1 : 0)>
+    constexpr std::size_t further = keeps_states ? 6 : is_backward ? 1 : takes_channels ? 2 : 0;
+    std::array<prim::cuda::kernel_entry,
+               (takes_channels ? 4 : 2) + further + (keeps_states ? 2 : 0)>
         all;
-    for (std::size_t i = 0; i < scans; ++i) {
-      const kernel_type of_row = of(decays[i / 2], i % 2 == 0 ? 64 : 128);
-      all[i] = cuda::entry_of(of_row.kernel, of_row.shared_bytes);
-    }
+    std::size_t count = 0;
+    const auto add = [&](chunk_decay decay, int columns) {
+      const kernel_type of_row = of(decay, columns);
+      all[count++] = cuda::entry_of(of_row.kernel, of_row.shared_bytes);
+    };
+    const auto add_both = [&](chunk_decay decay) {
+      add(decay, 64);
+      add(decay, 128);
+    };
+    add_both(chunk_decay::heads);
+    if constexpr (takes_channels) add_both(chunk_decay::channels);
+    if constexpr (takes_channels && !is_backward) add_both(chunk_decay::bonus);
     if constexpr (is_backward) {
-      all[scans] = cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
+      all[count++] = cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>);
     }
     if constexpr (keeps_states) {
-      static_assert(sizeof(decay_memory<of_decays>) <= chunk_shared_bytes(Kernel::config));
-      all[scans + 1] = cuda::entry_of(&make_decay_gradients<element, of_decays>,
-                                      sizeof(decay_memory<of_decays>));
+      add_both(chunk_decay::values);
+      add(chunk_decay::bonus, bonus_columns);
+      add(chunk_decay::values_and_bonus, bonus_columns);
+      constexpr std::size_t bytes = sizeof(decay_memory<of_decays>);
+      static_assert(bytes <= chunk_shared_bytes(Kernel::config));
+      all[count++] = cuda::entry_of(of_decay_gradients<false>, bytes);
+      all[count++] = cuda::entry_of(of_decay_gradients<true>, bytes);
+      all[count++] = cuda::entry_of(&add_bonus_gradients<element>);
     }
     return all;
   }
@@ -104,9 +127,13 @@ cudaError_t launch_scans(chunk_launch<Back>& launch, int scans, chunk_decay deca
   std::int64_t columns = 0;
   for (int i = 0; i < scans; ++i) columns = std::max<std::int64_t>(columns, launch.scans[i].values);
   const std::int64_t states = sequences_with_rest(call) * call.heads;
+  const auto of_width = [&](int width) {
+    return chunk_blocks{.columns = width, .count = (columns + width - 1) / width};
+  };
   const chunk_blocks blocks =
-      Back && decay == chunk_decay::heads
-          ? chunk_blocks{.columns = 64, .count = (columns + 63) / 64}
+      Back && decay == chunk_decay::heads ? of_width(64)
+      : Back && reads_before(decay)
+          ? of_width(chunk_kernels<Kernel>::bonus_columns)
           : chunk_blocks_of(columns, call.sequences * call.heads, multiprocessors);
   if (states * blocks.count <= 0) return cudaSuccess;
   launch.tiles = static_cast<int>(blocks.count);
@@ -128,14 +155,16 @@ cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocess
 struct chunk_scratch {
   chunked_scan_rows d_k{}, d_v{};  ///< of each head of queries
   chunk_states kept{};
-  bool of_decays = false;  ///< gradients of decays are wanted
+  float* of_u = nullptr;   ///< what chunks have for the gradient of the bonus
+  bool of_decays = false;  ///< gradients of decays, or of the bonus, are wanted
   std::size_t bytes = 0;
 
   /// `key_dim`: of the row.
   chunk_scratch(const chunked_scan_kernel_args& call, int key_dim, std::byte* base)
       : d_k(call.d_k),
         d_v(call.d_v),
-        of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr) {
+        of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr ||
+                  call.d_u.data != nullptr) {
     cuda::workspace_parts parts(base);
     const std::int64_t entries = recurrence::entries_of(call);
     if (call.heads != call.kv_heads) {
@@ -159,6 +188,7 @@ struct chunk_scratch {
       parts.take(kept.of_s, tiles * key_dim * 2);
       parts.take(kept.of_d, tiles * key_dim * 2);
       kept.entry = packed ? 0 : of_entry;
+      if (call.d_u.data != nullptr) parts.take(of_u, chunks * call.heads * call.keys);
     }
     bytes = parts.bytes();
   }
@@ -179,9 +209,20 @@ cudaError_t launch_decay_gradients(const decay_gradients& args, cudaStream_t str
       call.cu_seqlens != nullptr ? std::min(call.tokens, 4 * average) : call.tokens;
   const std::int64_t chunks = (length + shape::tokens - 1) / shape::tokens;
   grid.y = static_cast<unsigned>(std::clamp<std::int64_t>(chunks, 1, UINT16_MAX));
+  using kernels = chunk_kernels<Kernel>;
   return prim::cuda::launch_kernel(
-      &make_decay_gradients<typename chunk_kernels<Kernel>::element, shape>, grid, shape::threads,
-      static_cast<int>(sizeof(decay_memory<shape>)), stream, false, args);
+      call.u.data != nullptr ? kernels::template of_decay_gradients<true>
+                             : kernels::template of_decay_gradients<false>,
+      grid, shape::threads, static_cast<int>(sizeof(decay_memory<shape>)), stream, false, args);
+}
+
+/// Behind those: the bonus has a sum over all tokens.
+template <class Kernel>
+cudaError_t launch_bonus_gradients(const decay_gradients& args, cudaStream_t stream) {
+  constexpr int threads = 128;
+  const std::int64_t blocks = (args.call.heads * args.call.keys + threads - 1) / threads;
+  return prim::cuda::launch_kernel(&add_bonus_gradients<typename chunk_kernels<Kernel>::element>,
+                                   cuda::grid_of(blocks), threads, 0, stream, false, args);
 }
 
 template <class Kernel>
@@ -202,13 +243,20 @@ cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* 
   if (call.gk.data == nullptr) {
     launch(chunk_decay::heads, of_queries, of_keys, of_values);
   } else {
-    launch(chunk_decay::values, of_queries, of_keys);
-    launch(chunk_decay::channels, of_values);
+    const bool bonus = call.u.data != nullptr;
+    launch(bonus ? chunk_decay::values_and_bonus : chunk_decay::values, of_queries, of_keys);
+    launch(bonus ? chunk_decay::bonus : chunk_decay::channels, of_values);
   }
   if constexpr (chunk_kernels<Kernel>::keeps_states) {
     if (code == cudaSuccess && scratch.of_decays) {
-      code = launch_decay_gradients<Kernel>(
-          {.call = call, .states = scratch.kept, .scale_of_d = of_keys.final_scale}, stream);
+      const decay_gradients args{.call = call,
+                                 .states = scratch.kept,
+                                 .scale_of_d = of_keys.final_scale,
+                                 .of_u = scratch.of_u};
+      code = launch_decay_gradients<Kernel>(args, stream);
+      if (code == cudaSuccess && call.d_u.data != nullptr) {
+        code = launch_bonus_gradients<Kernel>(args, stream);
+      }
     }
   }
   if (call.heads == call.kv_heads) return code;

@@ -19,17 +19,18 @@ constexpr bool decays_by_channel(chunk_decay decay) {
 }
 /// What decays by itself: channels of keys, or the columns of a block.
 template <class Shape, chunk_decay Decay>
-inline constexpr int decaying_channels =
-    Decay == chunk_decay::values ? Shape::columns : Shape::keys;
+inline constexpr int decaying_channels = decays_by_column(Decay) ? Shape::columns : Shape::keys;
 /// Log decays are added up in groups of tokens that do not depend on the columns of a block.
 template <class Shape, chunk_decay Decay>
-inline constexpr int summed_tokens = Decay == chunk_decay::values ? 16 : Shape::keys / 8;
+inline constexpr int summed_tokens = decays_by_column(Decay) ? 16 : Shape::keys / 8;
 
 /// What the state is multiplied by before and after the products of tokens, and sums of log decays.
 template <class Shape, chunk_decay Decay>
 struct alignas(16) channel_decays {
   static constexpr int channels = decaying_channels<Shape, Decay>;
   float factors[channels], ends[channels], u[channels];
+  /// With a bonus, what a token has of its own value besides P.
+  float own[reads_before(Decay) ? Shape::tokens : 4];
   float sums[Shape::tokens / summed_tokens<Shape, Decay>][channels];
   int cut;
 };
@@ -37,7 +38,7 @@ struct alignas(16) channel_decays {
 /// Factors of the answers of columns that decay; rows of different banks.
 template <class Shape, chunk_decay Decay>
 struct answer_factors {
-  static constexpr bool used = Decay == chunk_decay::values;
+  static constexpr bool used = decays_by_column(Decay);
   float at[used ? Shape::tokens : 1][used ? Shape::columns + 8 : 1];
 };
 

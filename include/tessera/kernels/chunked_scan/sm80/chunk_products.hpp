@@ -14,12 +14,12 @@
 namespace tessera::kernels::chunked_scan::sm80 {
 
 /// P to shared memory, times 2^`log2_scale` where heads decay: a warp has every, or every second,
-/// block of 16 tokens of 16 rows.
+/// block of 16 tokens of 16 rows. With a bonus tokens have themselves by `own`; where columns
+/// decay not at all, and their products go there.
 template <class Element, class Shape, chunk_decay Decay>
 __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
                                              const head_decays& decays, std::uint32_t q,
-                                             std::uint32_t k, const float (&bonus)[2], int warp,
-                                             float log2_scale = 0.0f) {
+                                             std::uint32_t k, int warp, float log2_scale = 0.0f) {
   using words = prim::cuda::half_words<Element>;
   constexpr int sharers = Shape::warps / 4;
   const auto lane = prim::cuda::thread_index() % 32;
@@ -47,7 +47,12 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           if (token + j > row) weight[j] = 0.0f;
-          if (Decay == chunk_decay::bonus && token + j == row) weight[j] = bonus[half];
+          if (reads_before(Decay) && token + j == row) {
+            float& own = shared.of_channels.own[row];
+            const float product = weight[j];
+            weight[j] = decays_by_column(Decay) ? 0.0f : own;
+            if (decays_by_column(Decay)) own = product;
+          }
         }
       }
       most = fmaxf(most, fmaxf(fabsf(weight[0]), fabsf(weight[1])));
@@ -76,19 +81,18 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
   }
 }
 
-/// q . (u k) of the two rows of the warp that the lane has in P; 0 outside of the segment.
+/// q . (u k) of each token, times `scale`, which it has of itself; 0 outside of the segment.
 template <class Element, class Shape, chunk_decay Decay>
-__device__ __forceinline__ void make_bonus(const chunk_memory<Shape, Decay>& shared,
-                                           const chunk_segment& segment, int warp,
-                                           float (&bonus)[2]) {
+__device__ __forceinline__ void make_bonus(chunk_memory<Shape, Decay>& shared,
+                                           const chunk_segment& segment, float scale, int warp) {
   using words = prim::cuda::half_words<Element>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = warp % 4 * 16 + lane / 4 + half * 8;
+  for (int half = 0; half < 8 / Shape::warps * 2; ++half) {
+    const int row = (half / 2 * Shape::warps + warp) * 8 + half % 2 * 4 + lane / 8;
     float sum = 0.0f;
 #pragma unroll 4
-    for (int c = lane % 4 * 2; c < Shape::keys; c += 8) {
+    for (int c = lane % 8 * 2; c < Shape::keys; c += 16) {
       const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(row),
                                                        static_cast<std::uint32_t>(c / 8)) +
                                static_cast<std::uint32_t>(c % 8 * 2);
@@ -101,7 +105,9 @@ __device__ __forceinline__ void make_bonus(const chunk_memory<Shape, Decay>& sha
                  words::unpack(static_cast<std::uint16_t>(k >> 16)), sum);
     }
     sum = prim::cuda::sum_of_quad(sum);
-    bonus[half] = row >= segment.first && row < segment.end ? sum : 0.0f;
+    sum += __shfl_xor_sync(prim::cuda::all_lanes, sum, 4);
+    if (lane % 8 != 0) continue;
+    shared.of_channels.own[row] = row >= segment.first && row < segment.end ? scale * sum : 0.0f;
   }
 }
 
@@ -143,6 +149,34 @@ __device__ __forceinline__ void decay_answers(
                 [(warp * 2 * Shape::tiles + tile) * 8 + lane % 4 * 2]);
     answers.at[block][tile].at[2 * half] *= factor.x;
     answers.at[block][tile].at[2 * half + 1] *= factor.y;
+  }
+}
+
+/// What tokens have of their own values through the bonus of each column, times `scale`: values as
+/// they come lie in `values`.
+template <class Element, class Shape>
+__device__ __forceinline__ void add_own(recurrence::sm80::chunk_answers<Element, Shape>& answers,
+                                        const unsigned char* values, const float* own,
+                                        const float* bonus, float scale, int warp) {
+  using words = prim::cuda::half_words<Element>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 16 * Shape::tiles; ++i) {
+    const int tile = i % (2 * Shape::tiles), half = i / (2 * Shape::tiles) % 2;
+    const int block = i / (4 * Shape::tiles);
+    const int row = block * 16 + half * 8 + lane / 4;
+    const int column = (warp * 2 * Shape::tiles + tile) * 8 + lane % 4 * 2;
+    const std::uint32_t at = Shape::value_rows::offset(static_cast<std::uint32_t>(row),
+                                                       static_cast<std::uint32_t>(column / 8)) +
+                             static_cast<std::uint32_t>(column % 8 * 2);
+    const auto word = *reinterpret_cast<const std::uint32_t*>(values + at);
+    const float2 of_columns = *reinterpret_cast<const float2*>(bonus + column);
+    const float weight = scale * own[row];
+    float* const answer = answers.at[block][tile].at + 2 * half;
+    answer[0] =
+        fmaf(weight * of_columns.x, words::unpack(static_cast<std::uint16_t>(word)), answer[0]);
+    answer[1] = fmaf(weight * of_columns.y, words::unpack(static_cast<std::uint16_t>(word >> 16)),
+                     answer[1]);
   }
 }
 

@@ -16,6 +16,15 @@
 // (kept_states.hpp), and nothing is computed twice but the products of pairs of tokens. Decays of
 // channels are those of the rows of S and D, and so of the columns of their transposes
 // (chunk_decay::values).
+//
+// With a bonus u, c_t = v_t . d_out_t and D_t the gradient of the state in front of token t, which
+// the token reads,
+//
+//   d_q_t = scale (S_{t-1} d_out_t + c_t u k_t)      d_k_t = D_{t+1} v_t + scale c_t u q_t
+//   d_v_t = D_{t+1}^T k_t + scale (q_t . (u k_t)) d_out_t      D_t = a_t D_{t+1} + scale q_t
+//   d_out_t^T
+//
+// so that all scans read the state in front of a token, from either end.
 #pragma once
 
 #include <cmath>
@@ -29,11 +38,21 @@ namespace tessera::kernels::chunked_scan::sm80 {
 
 /// How a state decays, which a kernel is compiled for.
 enum class chunk_decay : std::uint8_t {
-  heads,     ///< all channels of a head alike, or not at all
-  channels,  ///< each channel of the keys by itself
-  bonus,     ///< likewise; a token reads the state it finds, and itself through `u`
-  values,    ///< each column by itself: the transposed state of `channels`
+  heads,             ///< all channels of a head alike, or not at all
+  channels,          ///< each channel of the keys by itself
+  bonus,             ///< likewise; a token reads the state it finds, and itself through `u`
+  values,            ///< each column by itself: the transposed state of `channels`
+  values_and_bonus,  ///< likewise, that of `bonus`
 };
+
+/// A token reads the state it finds, from either end, and itself through the bonus.
+constexpr bool reads_before(chunk_decay decay) {
+  return decay == chunk_decay::bonus || decay == chunk_decay::values_and_bonus;
+}
+/// Columns decay by themselves, not channels of the keys.
+constexpr bool decays_by_column(chunk_decay decay) {
+  return decay == chunk_decay::values || decay == chunk_decay::values_and_bonus;
+}
 
 /// Numbers of a state in memory, those of a row `channel` and of a column `column` apart.
 struct chunk_state {

@@ -40,8 +40,12 @@ __device__ __forceinline__ taken_columns<Shape> columns_of(token_memory<Shape>& 
   return columns;
 }
 
+/// Of single tokens, which wait for states: as many as registers let without spills.
+template <class Shape>
+inline constexpr int step_blocks = Shape::keys <= 128 ? 4 : 1;
+
 template <class Element, class Shape, scan_kind Kind>
-__global__ void __launch_bounds__(Shape::threads)
+__global__ void __launch_bounds__(Shape::threads, step_blocks<Shape>)
     step_through(__grid_constant__ const chunked_scan_kernel_args args, int tiles) {
   __shared__ token_memory<Shape> tokens;
   const recurrence::tile_item item(blockIdx.x, tiles, args.heads);

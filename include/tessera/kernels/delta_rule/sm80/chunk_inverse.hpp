@@ -22,8 +22,9 @@ __device__ __forceinline__ int lane_of_thread() {
   return static_cast<int>(threadIdx.x) % 32;
 }
 
-/// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`, 8 `Tiles` columns of b.
-template <int Tiles>
+/// sums += a b of blocks of 16 x 16 numbers in rows of `inverse_row`, 8 `Tiles` columns of b; as
+/// accurate as f32, or with numbers rounded to tf32.
+template <int Tiles, bool Rounds = false>
 __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[Tiles],
                                                 const float* a, const float* b,
                                                 int lane = lane_of_thread()) {
@@ -40,8 +41,10 @@ __device__ __forceinline__ void multiply_blocks(prim::cuda::accumulator (&sums)[
       const std::uint32_t of_b[2] = {__float_as_uint(b[(k + t) * inverse_row + n * 8 + g]),
                                      __float_as_uint(b[(k + t + 4) * inverse_row + n * 8 + g])};
       const auto right = prim::cuda::split_of(of_b);
-      prim::cuda::multiply_add_tf32<0>(sums[n], left.low, right.high);
-      prim::cuda::multiply_add_tf32<0>(sums[n], left.high, right.low);
+      if constexpr (!Rounds) {
+        prim::cuda::multiply_add_tf32<0>(sums[n], left.low, right.high);
+        prim::cuda::multiply_add_tf32<0>(sums[n], left.high, right.low);
+      }
       prim::cuda::multiply_add_tf32<0>(sums[n], left.high, right.high);
     }
   }

@@ -59,8 +59,9 @@ class weight_maker : pair_products<Element, Shape> {
       const auto wait = [] { prim::cuda::wait_for_threads(1, Shape::maker_threads); };
       base::begin_rows(sums, item_.k, item_.k);
       store_scores(sums);
+      invert_diagonal(solved_, warp_, put, lane_);
+      // Earlier, its sums would make the blocks of the inverse spill.
       base::begin_rows(sums, item_.q, item_.k);
-      sm80::invert_diagonal(solved_, warp_, put, lane_);
       store_weights(sums);
       wait();
       invert_pairs(solved_, warp_, put, wait, lane_);

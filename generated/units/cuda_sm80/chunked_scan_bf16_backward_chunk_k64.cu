@@ -3,14 +3,10 @@
 
 namespace tessera {
 namespace rows {
-struct chunked_scan_cuda_sm80_bf16_backward_chunk_k128 {
-  static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::backward, chunked_scan_form::chunk, 128};
-};
 struct chunked_scan_cuda_sm80_bf16_backward_chunk_k64 {
   static constexpr chunked_scan_config config{backend::cuda_sm80, dtype::bf16, kernel_pass::backward, chunked_scan_form::chunk, 64};
 };
 }  // namespace rows
 
-template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k128>>;
 template struct kernels::cuda_entry_points<kernels::chunked_scan::sm80::launcher<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k64>>;
 }  // namespace tessera

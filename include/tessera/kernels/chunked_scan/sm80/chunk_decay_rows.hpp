@@ -1,0 +1,101 @@
+// What a thread of the gradients of decays reads of the tokens of its channel: decays, queries and
+// keys.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
+#include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+
+namespace tessera::kernels::chunked_scan::sm80 {
+
+template <class Element, class Shape>
+class decay_rows {
+ protected:
+  using memory = decay_memory<Shape>;
+
+  __device__ __forceinline__ decay_rows(const chunked_scan_kernel_args& call, memory& shared,
+                                        const sequence& all, std::int64_t head)
+      : call_(call),
+        shared_(shared),
+        channel_(static_cast<int>(threadIdx.x) % Shape::columns),
+        is_second_(static_cast<int>(threadIdx.x) >= Shape::columns) {
+    if (call_.g_gamma != nullptr) {
+      gamma_ = call_.g_gamma[all.number * call_.gamma_sequence + head * call_.gamma_head];
+    }
+  }
+
+  static constexpr int batch = 8;  ///< tokens whose loads are under way
+
+  /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
+  __device__ __forceinline__ void load_decays(std::int64_t first, std::int64_t end,
+                                              float (&decays)[batch]) const {
+    float x[batch];
+#pragma unroll
+    for (float& log_decay : x) log_decay = gamma_;
+    const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column,
+                         bool raw) {
+      if (rows.data == nullptr) return;
+      prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
+        float more[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+          more[i] =
+              first + i < end ? prim::cuda::float_of(elements[order.at(first + i) + column]) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < batch; ++i) x[i] += raw ? log_decay_of_raw(more[i]) : more[i];
+      });
+    };
+    add(call_.g, shared_.rows_g, 0, false);
+    add(call_.gk, shared_.rows_gk, channel_, call_.raw_decay);
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
+    }
+  }
+  /// Half of the chunk's tokens are the thread's.
+  __device__ __forceinline__ void put_decays() const {
+    constexpr int own = Shape::tokens / 2;
+    for (int first = is_second_ ? own : 0, end = first + own; first < end; first += batch) {
+      float decays[batch];
+      load_decays(first_ + first, first_ + count_, decays);
+#pragma unroll
+      for (int i = 0; i < batch; ++i) shared_.decays[first + i][channel_] = decays[i];
+    }
+  }
+  __device__ __forceinline__ float decay(int t) const {
+    return shared_.decays[t][channel_];
+  }
+  /// The channel's number of a token; behind the last 0.
+  __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
+    const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(t),
+                                                     static_cast<std::uint32_t>(channel_ / 8)) +
+                             static_cast<std::uint32_t>(channel_ % 8 * 2);
+    return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + at));
+  }
+  __device__ __forceinline__ float query(int t) const {
+    return call_.scale * number(shared_.q, t);
+  }
+  __device__ __forceinline__ float key(int t) const {
+    return number(shared_.k, t);
+  }
+  /// The derivative of a log decay by what it is the -exp of, itself; one that leaves nothing has
+  /// none.
+  __device__ __forceinline__ float slope(int t) const {
+    const float x = log_decay_of_raw(prim::cuda::number_at(
+        call_.gk.data, call_.gk.type, shared_.rows_gk.at(first_ + t) + channel_));
+    return log2_decay(x) > -64.0f ? x : 0.0f;
+  }
+
+  const chunked_scan_kernel_args& call_;
+  memory& shared_;
+  int channel_;
+  bool is_second_;
+  std::int64_t first_ = 0;  ///< token of the chunk
+  int count_ = 0;           ///< its tokens
+  float gamma_ = 0.0f;
+};
+
+}  // namespace tessera::kernels::chunked_scan::sm80
