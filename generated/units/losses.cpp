@@ -53,6 +53,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
     , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16, 0, 0, 0, 0>
     , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_backward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -62,8 +66,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "154fb45f21595253";
-  if (kind == device_kind::cuda) return "02c5ea0cc52c4fe8";
+  if (kind == device_kind::cpu) return "87b5fd1d1a444ddb";
+  if (kind == device_kind::cuda) return "3932c93891333781";
   return {};
 }
 

@@ -46,8 +46,12 @@ family losses_family() {
                                  .limits = {.rows = 24, .seconds = 150, .bytes = 1 << 20}};
   family.of(device_part::cuda) = {
       .kernel_header = "tessera/kernels/losses/sm80/launch.hpp",
-      .limits = {
-          .rows = 12, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048}};
+      .own_headers = {{backend::cuda_sm90, "tessera/kernels/losses/sm90/launch.hpp"}},
+      .limits = {.rows = 12,
+                 .seconds = 120,
+                 .bytes = 6 << 20,
+                 .unit_seconds = 60,
+                 .unit_mebibytes = 2048}};
   return family;
 }
 
