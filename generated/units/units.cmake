@@ -404,4 +404,5 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/grouped_matmul_f8_e5m2_m128n192.cu
   units/cuda_sm90/grouped_matmul_i8_m128n128.cu
   units/cuda_sm90/grouped_matmul_i8_m128n192.cu
+  units/cuda_sm90/losses_linear_cross_entropy_bf16.cu
 )

@@ -242,7 +242,7 @@ FAMILIES = [
         "name": "losses",
         "legal": ".loss = loss_kind::kl_divergence",
         "broken": {
-            "cuda_rows_are_sm80": ".target = backend::cuda_sm90",
+            "sm90_rows_are_products_of_bf16": ".target = backend::cuda_sm90",
             "cuda_products_have_a_type":
                 ".target = backend::cuda_sm80, .loss = loss_kind::linear_cross_entropy",
             "cuda_gradients_are_not_f16":

@@ -120,6 +120,9 @@ INSTANTIATE_TEST_SUITE_P(
         "fused_cross_entropy logits=[5,60000]bf16 targets=[5]i32 label_smoothing=0.1",
         "fused_cross_entropy_backward logits=[5,60000]bf16 targets=[5]i32",
         "fused_cross_entropy_backward logits=[3,40008]f32 soft_targets=[3,40008]f32",
+        // Rows that blocks of a cluster share; with parts of 16 bytes at either end.
+        "fused_cross_entropy_backward logits=[3,150000]f32 targets=[3]i32 z_loss=0.001",
+        "fused_cross_entropy_backward logits=[4,140001]bf16 targets=[4]i32 label_smoothing=0.1",
         "fused_kl_divergence student_logits=[3,30000]bf16 teacher_logits=[3,30000]f32 "
         "direction=jsd",
         "fused_kl_divergence_backward student_logits=[3,30000]f16 teacher_logits=[3,30000]f16 "
@@ -131,7 +134,9 @@ INSTANTIATE_TEST_SUITE_P(
         "fused_linear_cross_entropy_backward hidden=[40000,8]f16 lm_head_weight=[8,600] "
         "lm_head_bias=[600] targets=[40000]i32",
         "fused_linear_cross_entropy_backward hidden=[300,72]bf16 lm_head_weight=[72,1000] "
-        "targets=[300]i32 logits_soft_cap=5"));
+        "targets=[300]i32 logits_soft_cap=5",
+        "fused_linear_cross_entropy_backward hidden=[90000,8]bf16 lm_head_weight=[8,600] "
+        "lm_head_bias=[600] targets=[90000]i32 label_smoothing=0.1"));
 
 }  // namespace
 }  // namespace tessera::support

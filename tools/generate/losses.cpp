@@ -25,7 +25,7 @@ struct losses_description {
   static std::vector<losses_axes> blocks() { return losses_blocks(); }
   static constexpr budget cpu_budget{.rows = 24, .seconds = 150, .bytes = 1 << 20};
   static constexpr budget cuda_budget{
-      .rows = 12, .seconds = 90, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048};
+      .rows = 12, .seconds = 120, .bytes = 6 << 20, .unit_seconds = 60, .unit_mebibytes = 2048};
 
   static std::string unit_of(const losses_config& config) {
     if (!is_cuda(config.target)) {

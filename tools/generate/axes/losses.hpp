@@ -53,6 +53,13 @@ inline std::vector<losses_axes> losses_blocks() {
           .passes = {forward, backward},
           .types = {dtype::f32, dtype::f16, dtype::bf16},
       },
+      {
+          .about = "sm90: tiles of logits become sums or gradients before they are stored",
+          .targets = {cuda_sm90},
+          .losses = {linear_cross_entropy},
+          .passes = {forward, backward},
+          .types = {dtype::bf16},
+      },
   };
 }
 

@@ -47,10 +47,23 @@ inline work_estimate estimate_on_gpu(const losses_config& config,
     work.flops = products;
     work.product_share = 0.8;
   }
+  const double operands =
+      size * columns * static_cast<double>(demand.rows + demand.classes) * (backward ? 3.0 : 1.0);
+  if (config.target == backend::cuda_sm90) {
+    // Tiles of logits become sums, or gradients that come and go. Shares as those of its products;
+    // pairs of blocks have 256 rows.
+    constexpr std::int64_t side = 256;
+    const auto whole = [](std::int64_t count) { return (count + side - 1) / side * side; };
+    work.flops *= static_cast<double>(whole(demand.rows)) /
+                  static_cast<double>(std::max<std::int64_t>(demand.rows, 1));
+    work.product_share = 0.72;
+    work.bytes = operands + (backward ? 6.0 * facts.logits : 0.0);
+    work.items = std::max<std::int64_t>(1, whole(demand.rows) * whole(demand.classes) / side / 128);
+    work.launches = backward ? 10 : 6;
+    return work;
+  }
   // Logits of a part of the classes come and go as floats.
-  work.bytes =
-      size * columns * static_cast<double>(demand.rows + demand.classes) * (backward ? 3.0 : 1.0) +
-      facts.logits * (backward ? 20.0 : 8.0);
+  work.bytes = operands + facts.logits * (backward ? 20.0 : 8.0);
   work.items =
       std::max<std::int64_t>(1, ((demand.rows + 127) / 128) * ((demand.classes + 127) / 128));
   work.launches = backward ? 8 : 4;

@@ -19,7 +19,8 @@ struct losses_demand {
   loss_pass pass = loss_pass::forward;
   dtype type = dtype::none;  ///< of the logits; of hidden and weight, f32 where these differ
   bool soft = false;         ///< targets are distributions
-  std::uint32_t unused = 0;
+  bool aligned = true;       ///< rows of a weight are at multiples of 16 bytes, or on the CPU
+  std::array<std::uint8_t, 3> unused{};
   std::int64_t rows = 0;  ///< tokens of all entries
   std::int64_t classes = 0;
   std::int64_t columns = 0;  ///< of hidden rows; 0: logits lie in memory
@@ -61,10 +62,11 @@ constexpr losses_demand demand_of(kl_divergence_op op, const kl_divergence_args&
 
 constexpr losses_demand demand_of(linear_cross_entropy_op op, const linear_cross_entropy_args& args,
                                   const linear_cross_entropy_options& /*options*/,
-                                  bool /*unaligned*/) noexcept {
+                                  bool unaligned) noexcept {
   return {.loss = loss_kind::linear_cross_entropy,
           .pass = pass_of(op),
           .type = args.hidden.type == args.lm_head_weight.type ? args.hidden.type : dtype::f32,
+          .aligned = !unaligned,
           .rows = rows_of(args.hidden),
           .classes = last_extent(args.lm_head_weight),
           .columns = last_extent(args.hidden)};
@@ -83,6 +85,7 @@ inline constexpr std::array table{
     fields::exact<&losses_demand::pass>("pass"),
     fields::exact<&losses_demand::type>("type"),
     fields::exact<&losses_demand::soft>("soft"),
+    fields::exact<&losses_demand::aligned>("aligned"),
     fields::bucket<&losses_demand::rows>("rows"),
     fields::bucket<&losses_demand::classes>("classes"),
     fields::bucket_or_none<&losses_demand::columns>("columns"),

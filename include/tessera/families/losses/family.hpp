@@ -38,11 +38,13 @@ struct losses_family {
 
   /// The row that would be made for this demand.
   static losses_config wanted_config(const losses_demand& demand, backend target,
-                                     backend /*highest*/) noexcept {
+                                     backend highest) noexcept {
     losses_config wanted{.target = target, .loss = demand.loss, .pass = demand.pass};
     if (is_cuda(target)) {
       if (wanted.loss == loss_kind::linear_cross_entropy) wanted.type = demand.type;
       if (broken_rule(wanted) != losses_rule::none) wanted.type = dtype::f32;
+      const bool panels = wanted.type == dtype::bf16 && demand.aligned;
+      if (panels) wanted.target = highest;
     }
     return wanted;
   }

@@ -31,10 +31,21 @@ struct fits_of<losses_config> {
             return sentence({"operands are ", name_of(wanted.type), ", the row multiplies ",
                              name_of(row.type)});
           }};
+  static constexpr fit_rule<config, asked> alignment{
+      .name = "alignment",
+      .holds =
+          [](const config& row, const asked& wanted) noexcept {
+            return wanted.aligned || row.target != backend::cuda_sm90;
+          },
+      .obstacle = [](const config&, const asked&) -> std::string {
+        return "lm_head_weight: not every row starts at a multiple of 16 bytes, which the row "
+               "needs";
+      }};
   static constexpr std::array rules{
       same_value<&losses_config::loss, &losses_demand::loss>("loss", 2),
       same_value<&losses_config::pass, &losses_demand::pass>("pass"),
       operands,
+      alignment,
   };
 };
 

@@ -44,6 +44,11 @@ constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
 constexpr tensor_text hidden(std::string_view name) {
   return {.name = name, .shapes = of_hidden, .types = floating_types, .contiguous_rows = true};
 }
+constexpr tensor_text weight(std::string_view name) {
+  tensor_text text = parameter(name, of_weight);
+  text.aligned_rows = true;
+  return text;
+}
 constexpr tensor_text bias(std::string_view name) {
   tensor_text text = parameter(name, of_bias);
   text.free = true;
@@ -52,7 +57,7 @@ constexpr tensor_text bias(std::string_view name) {
 
 inline constexpr std::array tensor_texts{
     hidden("hidden"),
-    parameter("lm_head_weight", of_weight),
+    weight("lm_head_weight"),
     bias("lm_head_bias"),
     tensor_text{.name = "targets", .shapes = loss_forms::of_tokens, .types = dtype::i32},
     loss_forms::of_each_token("weights", dtype::f32),

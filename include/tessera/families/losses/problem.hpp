@@ -54,5 +54,8 @@ using linear_cross_entropy_problem =
     basic_problem<linear_cross_entropy_op, linear_cross_entropy_args, linear_cross_entropy_options>;
 
 linear_cross_entropy_problem problem_type(const linear_cross_entropy_args&);
+inline bool rows_are_unaligned(const linear_cross_entropy_args& args) noexcept {
+  return are_unaligned(args.lm_head_weight);
+}
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace tessera {
 
 enum class losses_rule : std::uint8_t {
   none,
-  cuda_rows_are_sm80,
+  sm90_rows_are_products_of_bf16,
   cuda_products_have_a_type,
   cuda_gradients_are_not_f16,
   other_rows_take_any_type,
@@ -23,8 +23,8 @@ constexpr std::string_view sentence_of(losses_rule rule) noexcept {
   switch (rule) {
     case losses_rule::none:
       return "the row is legal";
-    case losses_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
+    case losses_rule::sm90_rows_are_products_of_bf16:
+      return "a row of cuda_sm90 is linear_cross_entropy of bf16";
     case losses_rule::cuda_products_have_a_type:
       return "type of a CUDA row of linear_cross_entropy is f32, f16 or bf16";
     case losses_rule::cuda_gradients_are_not_f16:
@@ -41,7 +41,10 @@ constexpr std::string_view sentence_of(losses_rule rule) noexcept {
 /// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
 constexpr losses_rule broken_rule(losses_config config) noexcept {
   using enum losses_rule;
-  if (is_cuda(config.target) && config.target != backend::cuda_sm80) return cuda_rows_are_sm80;
+  if (config.target == backend::cuda_sm90 &&
+      (config.loss != loss_kind::linear_cross_entropy || config.type != dtype::bf16)) {
+    return sm90_rows_are_products_of_bf16;
+  }
   if (is_cuda(config.target) && config.loss == loss_kind::linear_cross_entropy) {
     if (!is_floating_16_or_32(config.type)) return cuda_products_have_a_type;
     const bool small = config.type == dtype::f16 && config.pass == loss_pass::backward;

@@ -12,6 +12,10 @@
 namespace tessera {
 
 namespace kernels::losses {
+namespace sm90 {  // defined in kernels/losses/sm90/launch.hpp
+template <class Kernel>
+struct launcher;
+}  // namespace sm90
 namespace sm80 {  // defined in kernels/losses/sm80/launch.hpp
 template <class Kernel>
 struct launcher;
@@ -26,7 +30,11 @@ template <>
 struct table_entry<losses_config> {
   template <class Kernel>
   static constexpr instance instance_for(std::string_view name) {
-    if constexpr (is_cuda(Kernel::config.target)) {
+    if constexpr (Kernel::config.target == backend::cuda_sm90) {
+      namespace room = kernels::losses::sm90;
+      using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
+      return instance_of<entry_points>("losses", name, resolved_config<Kernel>);
+    } else if constexpr (is_cuda(Kernel::config.target)) {
       namespace room = kernels::losses::sm80;
       using entry_points = kernels::cuda_entry_points<room::launcher<Kernel>>;
       return instance_of<entry_points>("losses", name, resolved_config<Kernel>);

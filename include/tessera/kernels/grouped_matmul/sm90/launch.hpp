@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/panel_launch.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/scaled_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -62,7 +63,7 @@ class panel_products {
                  const Epilogue& of_row)
       : epilogue(of_row), multiprocessors_(multiprocessors), boxed_(are_boxed(args)) {
     const bool cut = args.group_sizes != nullptr && args.groups > 1;
-    if (boxed_) tile_rows = rows_for(cut ? args.m / args.groups : args.m);
+    if (boxed_) tile_rows = rows_of_cluster<shape>(cut ? args.m / args.groups : args.m);
   }
 
   Epilogue epilogue;
@@ -73,28 +74,12 @@ class panel_products {
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     if (!boxed_) return of_tiles{epilogue}.multiply(args, stream);
     const bool by_table = args.table.rows != nullptr && !args.sums_rows;
-    const int rows = by_table ? tile_rows : rows_for(args.rows), blocks = rows / shape::rows;
-    const std::int64_t tiles = args.tiles(rows, shape::columns);
-    if (tiles == 0) return cudaSuccess;
-    product_launch all{.product = args, .a = {}, .b = {}};
-    if (args.depth > 0 && !(make_map(all.a, args.a, args.rows, args, shape::rows) &&
-                            make_map(all.b, args.b, args.columns, args, shape::columns / 2))) {
-      return cudaErrorNotSupported;
-    }
-    const std::int64_t clusters =
-        std::min<std::int64_t>(tiles, std::max(multiprocessors_ / blocks, 1));
-    return prim::cuda::launch_clusters(kernels_of::of_operands(args.a.across, args.b.across),
-                                       cuda::grid_of(clusters * blocks), blocks, shape::threads,
-                                       kernels_of::shared_bytes, stream, all, epilogue);
+    return launch_panels<shape>(kernels_of::of_operands(args.a.across, args.b.across), args,
+                                by_table ? tile_rows : rows_of_cluster<shape>(args.rows),
+                                multiprocessors_, stream, epilogue);
   }
 
  private:
-  /// Rows of the tiles of a cluster, for matrices with so many: two blocks read B once, but both
-  /// wait where the rows of one end.
-  static int rows_for(std::int64_t rows) {
-    return rows >= 2 * shape::rows ? 2 * shape::rows : shape::rows;
-  }
-
   /// Whether the copy unit addresses all operands.
   static bool are_boxed(const grouped_matmul_kernel_args& args) {
     constexpr std::int64_t most = INT32_MAX / 2;  // positions are numbers of 32 bits
@@ -106,19 +91,6 @@ class panel_products {
            args.groups <= most && args.rhs_scale.data == nullptr && is_boxed(args.lhs, args.k) &&
            is_boxed(args.rhs, args.transpose_rhs ? args.k : args.n) &&
            (args.d_out.data == nullptr || is_boxed(args.d_out, args.n));
-  }
-
-  /// Of an operand with `extent` rows or columns of the result, boxes of so many of them.
-  static bool make_map(CUtensorMap& map, const sm80::factor& of, std::int64_t extent,
-                       const product_args& args, int box) {
-    const std::int64_t matrices = of.matrix.group == 0 ? 1 : args.matrices;
-    const std::int64_t columns = of.across ? extent : args.depth;
-    const std::int64_t lines = of.across ? args.depth : extent;
-    return prim::cuda::make_tensor_map(
-        map, {of.matrix.data,
-              {columns, lines, matrices, 1},
-              {1, of.matrix.row, of.matrix.group, 0},
-              {prim::cuda::panel_columns, of.across ? shape::depth : box, 1, 1}});
   }
 
   int multiprocessors_;

@@ -14,6 +14,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/any_codes.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/panel_launch.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/scaled_product.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
@@ -93,8 +94,8 @@ class scaled_products {
   scaled_products(const grouped_matmul_kernel_args& args, int multiprocessors,
                   const Epilogue& of_row)
       : epilogue(of_row),
-        tile_rows(rows_for(args.group_sizes != nullptr && args.groups > 1 ? args.m / args.groups
-                                                                          : args.m)),
+        tile_rows(rows_of_cluster<shape>(
+            args.group_sizes != nullptr && args.groups > 1 ? args.m / args.groups : args.m)),
         multiprocessors_(multiprocessors),
         how_(args.scales),
         scales_{static_cast<const float*>(args.lhs_scale.data),
@@ -129,11 +130,6 @@ class scaled_products {
   }
 
  private:
-  /// Two blocks read rhs once where matrices have rows for both.
-  static int rows_for(std::int64_t rows) {
-    return rows >= 2 * shape::rows ? 2 * shape::rows : shape::rows;
-  }
-
   cudaError_t multiply_any(const product_args& args, cudaStream_t stream) const {
     const std::int64_t blocks = args.tiles(tile_rows, sm80::result_columns);
     return prim::cuda::launch_kernel(kernels_of::of_any(args.a.matrix.type, args.b.matrix.type),

@@ -14,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <tuple>
 
 #include <cuda_runtime.h>
 
@@ -24,6 +23,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/launch.hpp>
 #include <tessera/kernels/losses/sm80/linear_rows.hpp>
+#include <tessera/kernels/losses/sm80/linear_steps.hpp>
 #include <tessera/kernels/losses/sm80/row_launch.hpp>
 #include <tessera/spec/dtype.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -45,46 +45,24 @@ constexpr std::int64_t classes_together(std::int64_t tokens, std::int64_t classe
       chunk_floats / std::max<std::int64_t>(tokens, 1) / least_classes * least_classes;
   return std::min(std::max(fitting, least_classes), classes);
 }
-constexpr std::int64_t whole_chunks(std::int64_t elements) {
-  return (elements + 7) / 8 * 8;
-}
-
 /// Device memory of a launch.
 template <class Element>
-struct linear_memory {
-  row_memory rows;
-  active_tokens active{};
-  Element* hidden = nullptr;  ///< of the tokens that count
-  linear_row* known = nullptr;
+struct linear_memory : linear_token_memory<Element> {
   float* logits = nullptr;
   std::byte* product = nullptr;
-  // Gradients.
-  linear_gradient* gradients = nullptr;
-  Element* d_logits = nullptr;
-  float* d_hidden = nullptr;
-  std::size_t product_bytes = 0, bytes = 0;
+  Element* d_logits = nullptr;  ///< for gradients
+  std::size_t bytes = 0;
 
   linear_memory(const linear_cross_entropy_kernel_args& args, bool backward, std::byte* base,
-                std::size_t bytes_of_product)
-      : product_bytes(bytes_of_product) {
+                std::size_t bytes_of_product) {
     const std::int64_t tokens = count_of(args.tokens);
     const std::int64_t classes = whole_chunks(classes_together(tokens, args.tokens.classes));
-    const std::int64_t columns = whole_chunks(args.columns);
     cuda::workspace_parts parts(base);
-    rows.place(args.tokens, backward, parts);
-    parts.take(active.count, 1);
-    parts.take(active.rows, tokens);
-    parts.take(active.places, tokens);
-    parts.take(hidden, tokens * columns);
-    parts.take(known, tokens);
+    this->place(args, backward, parts);
     parts.take(logits, tokens * classes);
-    parts.take(product, static_cast<std::int64_t>(product_bytes));
-    if (backward) {
-      parts.take(gradients, tokens);
-      // Gradients of floats take the place of their logits.
-      if (sizeof(Element) != sizeof(float)) parts.take(d_logits, tokens * classes);
-      parts.take(d_hidden, tokens * columns);
-    }
+    parts.take(product, static_cast<std::int64_t>(bytes_of_product));
+    // Gradients of floats take the place of their logits.
+    if (backward && sizeof(Element) != sizeof(float)) parts.take(d_logits, tokens * classes);
     bytes = parts.bytes();
   }
 };
@@ -101,19 +79,12 @@ class linear_cross_entropy_row {
 
   static auto entries() {
     const auto factors = grouped_matmul::sm80::row_kernels<factor_row>::entries();
-    const std::array own{cuda::entry_of(&total_values),
-                         cuda::entry_of(&total_weights),
-                         cuda::entry_of(&find_active),
-                         cuda::entry_of(&gather_hidden<element>),
-                         cuda::entry_of(&scatter_hidden),
-                         cuda::entry_of(&add_logits),
-                         cuda::entry_of(&linear_values),
-                         cuda::entry_of(&linear_factors),
-                         cuda::entry_of(&chunk_gradients<element>)};
-    std::array<prim::cuda::kernel_entry,
-               std::tuple_size_v<decltype(factors)> + std::tuple_size_v<decltype(own)>>
-        all;
-    std::copy(own.begin(), own.end(), std::copy(factors.begin(), factors.end(), all.begin()));
+    const auto steps = linear_steps<element>::entries();
+    const std::array own{cuda::entry_of(&add_logits), cuda::entry_of(&chunk_gradients<element>)};
+    std::array<prim::cuda::kernel_entry, factors.size() + steps.size() + own.size()> all{};
+    auto end = std::copy(factors.begin(), factors.end(), all.begin());
+    end = std::copy(steps.begin(), steps.end(), end);
+    std::copy(own.begin(), own.end(), end);
     return all;
   }
   std::size_t bytes() const { return memory_.bytes; }
@@ -121,33 +92,23 @@ class linear_cross_entropy_row {
   cudaError_t launch(cudaStream_t stream) {
     stream_ = stream;
     row_launch rows(args_.tokens, stream);
-    const std::int64_t tokens = count_of(args_.tokens);
-    const entropy_terms terms = entropy_terms::of(args_.form, args_.tokens.classes);
-    rows.enqueue(&find_active, 1, total_threads, 0, args_.tokens, args_.form.z_part, memory_.active,
-                 memory_.rows.values);
-    rows.enqueue(&gather_hidden<element>, tokens, 256, 0, args_, memory_.active, memory_.hidden,
-                 whole_chunks(args_.columns));
+    const linear_steps<element> steps(args_, memory_, rows);
+    const bool smoothed = steps.terms().elsewhere != 0;
+    steps.gather();
     for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
       multiply(logits_of(chunk), rows);
-      rows.run(&add_logits, grid, args_, memory_.active, chunk, terms.elsewhere != 0, grid.by_warp,
+      rows.run(&add_logits, grid, args_, memory_.active, chunk, smoothed, grid.by_warp,
                memory_.known);
     });
     if constexpr (Backward) {
-      differentiate(rows, terms);
+      differentiate(rows, steps);
     } else {
-      rows.enqueue(&linear_values, token_blocks(tokens), token_threads, 0, args_, terms,
-                   memory_.active, static_cast<const linear_row*>(memory_.known),
-                   memory_.rows.values);
-      rows.total(memory_.rows, args_.form.z_part, args_.form.accuracy);
+      steps.evaluate();
     }
     return rows.code();
   }
 
  private:
-  static std::int64_t token_blocks(std::int64_t count) {
-    return (count + token_threads - 1) / token_threads;
-  }
-
   /// Calls visit(chunk, grid) for every chunk of classes and what a kernel over its rows has.
   template <class Visit>
   void for_each_chunk(const Visit& visit) const {
@@ -164,12 +125,8 @@ class linear_cross_entropy_row {
     }
   }
 
-  void differentiate(row_launch& rows, const entropy_terms& terms) {
-    const std::int64_t tokens = count_of(args_.tokens);
-    rows.sum_weights(memory_.rows);
-    rows.enqueue(&linear_factors, token_blocks(tokens), token_threads, 0, args_, terms,
-                 memory_.active, static_cast<const linear_row*>(memory_.known),
-                 static_cast<const double*>(memory_.rows.weight_sum), memory_.gradients);
+  void differentiate(row_launch& rows, const linear_steps<element>& steps) {
+    steps.prepare_gradients();
     for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
       multiply(logits_of(chunk), rows);
       rows.run(&chunk_gradients<element>, grid, args_, memory_.active, chunk, grid.by_warp,
@@ -177,22 +134,8 @@ class linear_cross_entropy_row {
       multiply(gradient_of_hidden(chunk), rows);
       multiply(gradient_of_weight(chunk), rows);
     });
-    if (tokens == 0) return clear_parameters(rows);
-    rows.enqueue(&scatter_hidden, tokens, 256, 0, args_, memory_.active,
-                 static_cast<const float*>(memory_.d_hidden), whole_chunks(args_.columns));
-  }
-
-  /// Gradients without a token.
-  void clear_parameters(row_launch& rows) const {
-    const auto clear = [&](const parameter_rows& of, std::int64_t count) {
-      const auto size = static_cast<std::int64_t>(size_of(of.type));
-      for (std::int64_t row = 0; of.data != nullptr && row < count; ++row) {
-        rows.clear(static_cast<std::byte*>(of.data) + row * of.row * size,
-                   static_cast<std::size_t>(args_.tokens.classes * size));
-      }
-    };
-    clear(args_.d_weight, args_.columns);
-    clear(args_.d_bias, 1);
+    if (count_of(args_.tokens) == 0) return steps.clear_parameters();
+    steps.scatter();
   }
 
   element* d_logits() const {
@@ -218,31 +161,17 @@ class linear_cross_entropy_row {
     made.m = count_of(args_.tokens);
     return made;
   }
-  static grouped_matrix rows_at(void* data, dtype type, std::int64_t row) {
-    grouped_matrix matrix;
-    matrix.data = data;
-    matrix.type = type;
-    matrix.row = row;
-    return matrix;
-  }
   grouped_matrix hidden() const {
     return rows_at(memory_.hidden, Type, whole_chunks(args_.columns));
   }
   grouped_matrix gradients_in(const logit_chunk& chunk) const {
     return rows_at(d_logits(), Type, chunk.stride);
   }
-  /// The columns of a parameter that belong to a chunk.
-  static grouped_matrix part_of(const parameter_rows& of, const logit_chunk& chunk) {
-    if (of.data == nullptr) return {};
-    const auto size = static_cast<std::int64_t>(size_of(of.type));
-    return rows_at(static_cast<std::byte*>(of.data) + chunk.first * size, of.type, of.row);
-  }
-
   grouped_matmul_kernel_args logits_of(const logit_chunk& chunk) const {
     grouped_matmul_kernel_args made = product();
     made.lhs = hidden();
-    made.rhs = part_of(args_.weight, chunk);
-    made.rhs_bias = part_of(args_.bias, chunk);
+    made.rhs = part_of(args_.weight, chunk.first);
+    made.rhs_bias = part_of(args_.bias, chunk.first);
     made.out = rows_at(chunk.logits, dtype::f32, chunk.stride);
     made.n = chunk.count;
     made.k = args_.columns;
@@ -252,7 +181,7 @@ class linear_cross_entropy_row {
   grouped_matmul_kernel_args gradient_of_hidden(const logit_chunk& chunk) const {
     grouped_matmul_kernel_args made = product();
     made.lhs = gradients_in(chunk);
-    made.rhs = part_of(args_.weight, chunk);
+    made.rhs = part_of(args_.weight, chunk.first);
     made.out = rows_at(memory_.d_hidden, dtype::f32, whole_chunks(args_.columns));
     if (chunk.first != 0) made.out_init = made.out;
     made.n = args_.columns;
@@ -265,8 +194,8 @@ class linear_cross_entropy_row {
     grouped_matmul_kernel_args made = product();
     made.lhs = hidden();
     made.d_out = gradients_in(chunk);
-    made.d_rhs = part_of(args_.d_weight, chunk);
-    made.d_rhs_bias = part_of(args_.d_bias, chunk);
+    made.d_rhs = part_of(args_.d_weight, chunk.first);
+    made.d_rhs_bias = part_of(args_.d_bias, chunk.first);
     made.n = chunk.count;
     made.k = args_.columns;
     return made;

@@ -78,28 +78,31 @@ static __global__ void __launch_bounds__(total_threads)
   if (threadIdx.x == 0) *active.count = static_cast<std::int32_t>(found);
 }
 
-/// Their hidden rows: a block has a token.
+/// Their hidden rows, `backwards` from the last column to the first: a block has a token.
 template <class Element>
 __global__ void __launch_bounds__(256)
     gather_hidden(const linear_cross_entropy_kernel_args args, const active_tokens active,
-                  Element* hidden, const std::int64_t stride) {
+                  Element* hidden, const std::int64_t stride, const bool backwards) {
   const std::int64_t row = blockIdx.x, place = active.places[row];
   if (place < 0) return;
   const std::int64_t from = token_place(args.tokens, row).offset_in(args.hidden);
   for (std::int64_t column = threadIdx.x; column < args.columns; column += blockDim.x) {
-    hidden[place * stride + column] = prim::nearest<Element>(
+    const std::int64_t to = backwards ? args.columns - 1 - column : column;
+    hidden[place * stride + to] = prim::nearest<Element>(
         prim::cuda::number_at(args.hidden.data, args.hidden.type, from + column));
   }
 }
 
-/// d_hidden of all tokens, zeros for those that do not count.
+/// d_hidden of all tokens, from rows as `gather_hidden` leaves them; zeros for those that do not
+/// count.
 static __global__ void __launch_bounds__(256)
     scatter_hidden(const linear_cross_entropy_kernel_args args, const active_tokens active,
-                   const float* sums, const std::int64_t stride) {
+                   const float* sums, const std::int64_t stride, const bool backwards) {
   const std::int64_t row = blockIdx.x, place = active.places[row];
   const std::int64_t to = token_place(args.tokens, row).offset_in(args.d_hidden);
   for (std::int64_t column = threadIdx.x; column < args.columns; column += blockDim.x) {
-    const float x = place < 0 ? 0.0f : sums[place * stride + column];
+    const std::int64_t from = backwards ? args.columns - 1 - column : column;
+    const float x = place < 0 ? 0.0f : sums[place * stride + from];
     prim::cuda::put_number(args.d_hidden.data, args.d_hidden.type, to + column, x);
   }
 }

@@ -133,6 +133,15 @@ class row_launch {
   void run(void (*kernel)(Parameters...), const row_grid& grid, const Arguments&... arguments) {
     enqueue(kernel, grid.blocks, grid.threads, grid.shared_bytes, arguments...);
   }
+  /// Blocks in clusters of so many, one for each of `count` rows; of one block: none.
+  template <class... Parameters, class... Arguments>
+  void enqueue_clusters(void (*kernel)(Parameters...), std::int64_t count, int blocks, int threads,
+                        int shared_bytes, const Arguments&... arguments) {
+    if (blocks == 1) return enqueue(kernel, count, threads, shared_bytes, arguments...);
+    if (code_ != cudaSuccess || count == 0) return;
+    code_ = prim::cuda::launch_clusters(kernel, cuda::grid_of(count * blocks), blocks, threads,
+                                        shared_bytes, stream_, arguments...);
+  }
   /// What launches of others came to.
   void add(cudaError_t code) {
     if (code_ == cudaSuccess) code_ = code;
