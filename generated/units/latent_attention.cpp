@@ -66,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "290f0c50c1acab5f";
-  if (kind == device_kind::cuda) return "7c0b4bda30f15bab";
+  if (kind == device_kind::cpu) return "9b6881060c6b0beb";
+  if (kind == device_kind::cuda) return "8890f25246932891";
   return {};
 }
 

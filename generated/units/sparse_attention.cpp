@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8124e9ed516ab452";
-  if (kind == device_kind::cuda) return "0abc37cd8b8be75b";
+  if (kind == device_kind::cpu) return "0fdadb6b691df6e1";
+  if (kind == device_kind::cuda) return "a4b08095f1236c76";
   return {};
 }
 
@@ -157,6 +157,20 @@ result<basic_plan<basic_problem<native_sparse_backward_op, native_sparse_attenti
 }
 result<explanation> explain(
     const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>& problem,
+    const context& where, const device_facts* device) {
+  return explain_operation(sparse_attention_record, numbered(problem), where, device);
+}
+
+status block_selection(const block_selection_args& args, const block_selection_options& options, const context& where) {
+  return call_of(sparse_attention_record, block_selection_op::block_selection, args, options, where);
+}
+result<basic_plan<basic_problem<block_selection_op, block_selection_args, block_selection_options>>> plan(
+    const basic_problem<block_selection_op, block_selection_args, block_selection_options>& problem,
+    const context& where) {
+  return plan_of(sparse_attention_record, problem, where);
+}
+result<explanation> explain(
+    const basic_problem<block_selection_op, block_selection_args, block_selection_options>& problem,
     const context& where, const device_facts* device) {
   return explain_operation(sparse_attention_record, numbered(problem), where, device);
 }

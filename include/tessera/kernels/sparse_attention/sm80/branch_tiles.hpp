@@ -53,7 +53,9 @@ struct branch_tiles {
       if (present && compressed) {
         load_mean(launch.means_k, tokens, kv_head, first + r, chunk, k, rest);
         std::uint32_t unused[4];
-        load_mean(launch.means_v, tokens, kv_head, first + r, chunk, v, unused);
+        if (call.g_cmp.data != nullptr) {
+          load_mean(launch.means_v, tokens, kv_head, first + r, chunk, v, unused);
+        }
       } else if (present) {
         load_key(call.k, tokens, kv_head, first + r, chunk, k);
         load_key(call.v, tokens, kv_head, first + r, chunk, v);

@@ -43,7 +43,7 @@ class native_sparse_memory {
 
   void place_means() {
     launch_.means_k = means(launch_.call.head_dim);
-    launch_.means_v = means(launch_.call.v_head_dim);
+    if (is_compressed()) launch_.means_v = means(launch_.call.v_head_dim);
   }
   void queue_means(kernel_queue& queue) const {
     queue.run_items(&native_sparse_means<Kernel>,
@@ -143,8 +143,10 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
         queue.run(&native_sparse_select<Kernel>, workers_, threads, selection_bytes(call.head_dim),
                   launch_, launch_.parts(launch_.tokens_of_list()));
       }
-      queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
-                      attend_bytes(call.head_dim, call.v_head_dim), launch_);
+      if (attends()) {
+        queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
+                        attend_bytes(call.head_dim, call.v_head_dim), launch_);
+      }
     }
     queue_clearing(queue, call.out, call.q_heads, call.v_head_dim);
     if (launch_.packed() && call.selected.data != nullptr) {
@@ -173,6 +175,8 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
     parts_.take(launch_.looked_at.data, launch_.all_tokens() * call.kv_heads * slots);
   }
 
+  /// False where blocks are selected and no more.
+  bool attends() const { return launch_.call.out.data != nullptr; }
   bool has_others() const { return is_compressed() || launch_.call.g_swa.data != nullptr; }
   /// Tokens whose other branches a block of threads has.
   static constexpr std::int64_t branch_tokens = 8;
@@ -185,7 +189,7 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
       queue.run(&native_sparse_attend_branches<Kernel>, workers_, branches::block_threads,
                 branches::shared_bytes, launch_, items_);
     }
-    selected_.queue(queue, launch_);
+    if (attends()) selected_.queue(queue, launch_);
   }
 
   Selected selected_;

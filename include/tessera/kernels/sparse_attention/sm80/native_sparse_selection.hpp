@@ -64,12 +64,28 @@ __device__ __forceinline__ void select_blocks(const float* weights, std::int64_t
   }
 }
 
+/// More than any weight for blocks before `own` that are selected anyway. A warp.
+__device__ __forceinline__ void weigh_blocks_selected_anyway(const native_sparse_kernel_args& call,
+                                                             std::int64_t own, float* weights) {
+  const std::int64_t first_end = call.first_blocks < own ? call.first_blocks : own;
+  const std::int64_t before = call.last_blocks - 1;
+  const std::int64_t last_begin = before < own ? own - before : 0;
+  const float infinity = __int_as_float(0x7f800000);
+  const unsigned lane = threadIdx.x % prim::cuda::warp_size;
+  for (std::int64_t n = lane; n < first_end; n += prim::cuda::warp_size) weights[n] = infinity;
+  for (std::int64_t n = last_begin + lane; n < own; n += prim::cuda::warp_size) {
+    weights[n] = infinity;
+  }
+  __syncwarp();
+}
+
 /// The blocks that a token looks at, by the weights of those in front of its own. A warp.
 __device__ __forceinline__ void store_selection(const native_sparse_launch& launch,
                                                 const token_sequence& tokens, std::int64_t token,
-                                                std::int64_t kv_head, const float* weights) {
+                                                std::int64_t kv_head, float* weights) {
   const native_sparse_kernel_args& call = launch.call;
   const std::int64_t own = token / call.block_size;
+  weigh_blocks_selected_anyway(call, own, weights);
   const std::int64_t others = launch.looked_slots - 1 < own ? launch.looked_slots - 1 : own;
   const sparse_slots& to = launch.looked_at;
   std::int32_t* const slots = to.data + native_sparse_launch::slot(to, tokens, token, kv_head);
