@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "0fdadb6b691df6e1";
-  if (kind == device_kind::cuda) return "cb565c54b9a71512";
+  if (kind == device_kind::cuda) return "0b87fe8d5a73a9f6";
   return {};
 }
 

@@ -2,10 +2,10 @@
 // native sparse attention find them.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include <tessera/families/sparse_attention/block_selection_args.hpp>
 #include <tessera/families/sparse_attention/block_selection_options.hpp>

@@ -21,19 +21,44 @@ __device__ __forceinline__ std::uint32_t rank_of(float weight) {
   return weight >= 0.0f ? __float_as_uint(weight) + 1 : 0;
 }
 
-/// The smallest rank of the `wanted` highest of `count` weights, by a warp: bit by bit, the largest
-/// number that so many ranks reach.
-__device__ __forceinline__ std::uint32_t lowest_of_highest(const float* weights, std::int64_t count,
-                                                           std::int64_t wanted, unsigned lane) {
+/// The largest number that so many ranks reach, bit by bit, by a warp: `reaching(candidate)` says
+/// how many of a lane's do.
+template <class Reaching>
+__device__ __forceinline__ std::uint32_t largest_reached(std::int64_t wanted,
+                                                         const Reaching& reaching) {
   std::uint32_t found = 0;
   for (std::uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
-    int mine = 0;
-    for (std::int64_t n = lane; n < count; n += prim::cuda::warp_size) {
-      mine += rank_of(weights[n]) >= (found | bit) ? 1 : 0;
-    }
-    if (__reduce_add_sync(prim::cuda::all_lanes, mine) >= wanted) found |= bit;
+    if (__reduce_add_sync(prim::cuda::all_lanes, reaching(found | bit)) >= wanted) found |= bit;
   }
   return found;
+}
+
+/// The smallest rank of the `wanted` highest of `count` weights, by a warp. Few are held in
+/// registers.
+__device__ __forceinline__ std::uint32_t lowest_of_highest(const float* weights, std::int64_t count,
+                                                           std::int64_t wanted, unsigned lane) {
+  constexpr int held = 16;
+  if (count > held * prim::cuda::warp_size) {
+    return largest_reached(wanted, [&](std::uint32_t candidate) {
+      int mine = 0;
+      for (std::int64_t n = lane; n < count; n += prim::cuda::warp_size) {
+        mine += rank_of(weights[n]) >= candidate ? 1 : 0;
+      }
+      return mine;
+    });
+  }
+  std::uint32_t ranks[held];
+#pragma unroll
+  for (int i = 0; i < held; ++i) {
+    const int n = static_cast<int>(lane) + i * prim::cuda::warp_size;
+    ranks[i] = n < count ? rank_of(weights[n]) : 0;
+  }
+  return largest_reached(wanted, [&](std::uint32_t candidate) {
+    int mine = 0;
+#pragma unroll
+    for (const std::uint32_t rank : ranks) mine += rank >= candidate ? 1 : 0;
+    return mine;
+  });
 }
 
 /// Calls put(slot, number) for the `wanted` blocks before `count` of the highest weights, in their
