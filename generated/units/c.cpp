@@ -6,7 +6,7 @@
 namespace tessera::c {
 
 std::span<const operation_name> operation_names() noexcept {
-  static constexpr std::array<operation_name, 76> all{{
+  static constexpr std::array<operation_name, 77> all{{
       {100, "flash_attention", "attention"},
       {101, "attention", "attention"},
       {102, "scaled_dot_product_attention", "attention"},
@@ -71,6 +71,7 @@ std::span<const operation_name> operation_names() noexcept {
       {901, "blocksparse_attention_backward", "sparse_attention"},
       {902, "native_sparse_attention", "sparse_attention"},
       {903, "native_sparse_attention_backward", "sparse_attention"},
+      {904, "block_selection", "sparse_attention"},
       {1100, "grouped_matmul", "grouped_matmul"},
       {1101, "grouped_matmul_backward", "grouped_matmul"},
       {1102, "matmul", "grouped_matmul"},

@@ -106,5 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       text, &tessera::parse_problem<tessera::native_sparse_problem>);
   check<tessera::sparse_attention_kernel_args>(
       text, &tessera::parse_problem<tessera::native_sparse_backward_problem>);
+  check<tessera::sparse_attention_kernel_args>(
+      text, &tessera::parse_problem<tessera::block_selection_problem>);
   return 0;
 }

@@ -26,6 +26,8 @@ inline flash_attention_options attention_options(const flash_mla_options& option
   same.window_left = options.window_left;
   same.window_right = options.window_right;
   same.logits_soft_cap = options.logits_soft_cap;
+  same.dropout_probability = options.dropout_probability;
+  same.dropout_seed = options.dropout_seed;
   return same;
 }
 

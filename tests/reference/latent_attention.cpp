@@ -249,7 +249,9 @@ void count_backward(const bound_call& call, call_work& work) {
   work.flops = 3.0 * forward.flops;
 }
 
-std::span<const std::string_view> independent(const bound_call&) {
+/// Heads, but not where random numbers count them.
+std::span<const std::string_view> independent(const bound_call& call) {
+  if (call.options_as<flash_mla_options>().dropout_probability > 0) return {};
   static constexpr std::array<std::string_view, 2> heads{"Hq", "Hkv"};
   return heads;
 }

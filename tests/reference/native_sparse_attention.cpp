@@ -19,10 +19,12 @@
 namespace tessera::reference {
 namespace {
 
-template <class Args>
+template <class Args, class Options = native_sparse_attention_options>
 native_call call_of(const bound_call& call) {
-  return native_call::of(*reinterpret_cast<const Args*>(call.tensors),
-                         call.options_as<native_sparse_attention_options>());
+  return native_call::of(*reinterpret_cast<const Args*>(call.tensors), call.options_as<Options>());
+}
+native_call selection_of(const bound_call& call) {
+  return call_of<block_selection_args, block_selection_options>(call);
 }
 
 template <class Precision>
@@ -40,6 +42,14 @@ expected_tensors outputs(const bound_call& call) {
     all.push_back({.tensor = tensor("selected_blocks"), .values = std::move(result.selected)});
   }
   return all;
+}
+
+template <class Precision>
+expected_tensors selections(const bound_call& call) {
+  const std::size_t selected = block_selection_table::tensor("selected_blocks");
+  return {{.tensor = selected,
+           .values =
+               native_selection<Precision>(selection_of(call), call.tensors[selected].extent[3])}};
 }
 
 /// A gradient as its tensor stores it; errors are relative to the largest terms of a row.
@@ -94,20 +104,18 @@ void fill_blocks(const bound_call& call, const tensor_view& view, support::rando
 
 /// Where blocks are selected by their scores, these differ by far more than they are rounded, or
 /// not at all: keys of a block are the same, and differ from others in one channel.
-bool fill_selected(const bound_call& call, std::size_t index, support::random_source& random) {
-  using native_sparse_table::tensor;
-  const tensor_view& view = call.tensors[index];
-  if (index == tensor("q")) {
+bool fill_selected(const native_call& call, std::string_view name, const tensor_view& view,
+                   support::random_source& random) {
+  if (name == "q") {
     for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
       const auto number = static_cast<double>(random.bell());
       store(view, offset, flat % view.extent[3] == 0 ? 0.5 + 0.2 * std::fabs(number) : number);
     });
     return true;
   }
-  if (index != tensor("k")) return false;
-  const std::int64_t size = call.options_as<native_sparse_attention_options>().block_size;
-  const tensor_view& offsets = call.tensors[tensor("cu_seqlens")];
-  for (const native_sequence& tokens : native_sequences(view, offsets)) {
+  if (name != "k") return false;
+  const std::int64_t size = call.options.block_size;
+  for (const native_sequence& tokens : native_sequences(view, call.offsets)) {
     for (std::int64_t t = 0; t < tokens.length; ++t) {
       for (std::int64_t h = 0; h < view.extent[2]; ++h) {
         const std::int64_t level = (t / size + 1) * (37 + h) % 311;
@@ -141,9 +149,29 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
     });
     return true;
   }
-  const bool forward = call.op->name == "native_sparse_attention";
-  const bool selects = forward && !call.has(native_sparse_table::tensor("block_indices"));
-  return selects && fill_selected(call, tensor, random);
+  if (call.op->name != "native_sparse_attention") return false;
+  const native_call known = call_of<native_sparse_attention_args>(call);
+  return known.selects && fill_selected(known, name, view, random);
+}
+bool fill_selection(const bound_call& call, std::size_t tensor, support::random_source& random) {
+  return fill_selected(selection_of(call), call.form().tensors[tensor].name, call.tensors[tensor],
+                       random);
+}
+
+/// Scores of means twice, and the means.
+void count_selection(const bound_call& call, call_work& work) {
+  const native_call known = selection_of(call);
+  const std::int64_t size = known.options.block_size;
+  double pairs = 0;
+  for (const native_sequence& tokens : native_sequences(known.q, known.offsets)) {
+    for (std::int64_t block = 1; block <= tokens.length / size; ++block) {
+      pairs += static_cast<double>(tokens.length + 1 - block * size);
+    }
+  }
+  const auto heads = static_cast<double>(known.q.extent[2]);
+  const auto width = static_cast<double>(known.q.extent[3]);
+  work.visible_pairs = pairs * heads;
+  work.flops = 4 * pairs * heads * width + static_cast<double>(known.k.elements());
 }
 
 /// Keys and values of blocks that are averaged, of selected blocks, and of windows; where blocks
@@ -190,6 +218,12 @@ constexpr std::array table{
                         .fill = &fill,
                         .mark_seen = &mark_seen<native_sparse_attention_args>,
                         .row_extent = &head_dim_of_row<sparse_attention_config>},
+    operation_reference{.op = "block_selection",
+                        .exact = &selections<exact>,
+                        .as_stored = &selections<as_stored>,
+                        .fill = &fill_selection,
+                        .row_extent = &head_dim_of_row<sparse_attention_config>,
+                        .count = &count_selection},
     operation_reference{.op = "native_sparse_attention_backward",
                         .exact = &gradients<exact>,
                         .as_stored = &gradients<as_stored>,

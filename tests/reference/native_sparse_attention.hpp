@@ -13,6 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include <tessera/families/sparse_attention/block_selection_args.hpp>
+#include <tessera/families/sparse_attention/block_selection_options.hpp>
 #include <tessera/families/sparse_attention/native_sparse_args.hpp>
 #include <tessera/families/sparse_attention/native_sparse_options.hpp>
 
@@ -51,6 +53,8 @@ struct native_call {
   tensor_view q, k, v, g_slc, g_cmp, g_swa, selection, counts, offsets;
   native_sparse_attention_options options;
   bool selects = false;  ///< by scores, not by `selection`
+  /// Selected whatever their weight: of a sequence, and up to a token's own.
+  std::int64_t first_blocks = 0, last_blocks = 1;
 
   static native_call of(const native_sparse_attention_args& args,
                         const native_sparse_attention_options& options) {
@@ -79,6 +83,19 @@ struct native_call {
             args.cu_seqlens,
             options,
             false};
+  }
+  static native_call of(const block_selection_args& args, const block_selection_options& options) {
+    native_call call;
+    call.q = args.q;
+    call.k = args.k;
+    call.offsets = args.cu_seqlens;
+    call.options = {.softmax_scale = options.softmax_scale,
+                    .block_size = options.block_size,
+                    .block_count = options.block_count};
+    call.selects = true;
+    call.first_blocks = options.first_blocks;
+    call.last_blocks = options.last_blocks;
+    return call;
   }
 
   double scale() const {
@@ -150,6 +167,7 @@ class native_evaluation {
   /// Row-major elements of a tensor [B,T,heads,width].
   static row elements_of(const tensor_view& view) {
     row elements;
+    if (!view.present()) return elements;
     for (const double element : to_doubles(view)) elements.push_back(static_cast<real>(element));
     return elements;
   }
@@ -188,11 +206,12 @@ class native_evaluation {
     native_softmax<real> result;
     const std::int64_t kv_head = call_.kv_head_of(head);
     const row q = query(tokens, token, head);
-    result.out.assign(static_cast<std::size_t>(call_.v.extent[3]), real{0});
+    const bool has_values = call_.v.present();
+    result.out.assign(static_cast<std::size_t>(has_values ? call_.v.extent[3] : 0), real{0});
     real most = -HUGE_VAL, sum = 0;
     for (const native_key key : keys) {
       result.k.push_back(key_row(k_, call_.k, tokens, key, kv_head));
-      result.v.push_back(key_row(v_, call_.v, tokens, key, kv_head));
+      if (has_values) result.v.push_back(key_row(v_, call_.v, tokens, key, kv_head));
       real dot = 0, size = 0;
       for (std::size_t d = 0; d < q.size(); ++d) {
         dot += q[d] * result.k.back()[d];
@@ -215,11 +234,12 @@ class native_evaluation {
         sizes[d] += std::fabs(static_cast<double>(term));
       }
     }
-    result.out_size = *std::max_element(sizes.begin(), sizes.end());
+    if (has_values) result.out_size = *std::max_element(sizes.begin(), sizes.end());
     return result;
   }
 
-  /// The selection of a token: its own block first, then by weight, lower numbers first.
+  /// The selection of a token: its own block first, then those that are selected anyway, then by
+  /// weight, lower numbers first.
   std::vector<std::int64_t> selected(const native_sequence& tokens, std::int64_t token,
                                      std::int64_t kv_head) const {
     const std::int64_t own = token / call_.options.block_size;
@@ -234,6 +254,11 @@ class native_evaluation {
     for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       const auto found = softmax(tokens, token, h, call_.complete_blocks(token));
       for (std::size_t n = 0; n < found.weights.size(); ++n) weights[n] += found.weights[n];
+    }
+    for (std::int64_t block = 0; block < own; ++block) {
+      if (block < call_.first_blocks || own - block < call_.last_blocks) {
+        weights[static_cast<std::size_t>(block)] = HUGE_VAL;
+      }
     }
     std::ranges::stable_sort(order, std::greater<>(), [&](std::int64_t block) {
       return weights[static_cast<std::size_t>(block)];
@@ -276,6 +301,25 @@ struct native_result {
   std::vector<double> out, out_size, logits;
   std::vector<double> selected;
 };
+
+/// The selection of all tokens, [tokens][kv heads][slots].
+template <class Precision>
+std::vector<double> native_selection(const native_call& call, std::int64_t slots) {
+  const auto count = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  const std::int64_t heads = call.k.extent[2];
+  std::vector<double> selected(count(call.q.extent[0] * call.q.extent[1] * heads * slots), -1.0);
+  const native_evaluation<Precision> evaluation(call);
+  for (const native_sequence& tokens : native_sequences(call.q, call.offsets)) {
+    for (std::int64_t t = 0; t < tokens.length; ++t) {
+      const std::int64_t place = tokens.entry * call.q.extent[1] + tokens.begin + t;
+      for (std::int64_t g = 0; g < heads; ++g) {
+        const std::vector<std::int64_t> blocks = evaluation.blocks_of(tokens, t, g);
+        std::copy(blocks.begin(), blocks.end(), selected.begin() + (place * heads + g) * slots);
+      }
+    }
+  }
+  return selected;
+}
 
 template <class Precision>
 native_result native_outputs(const native_call& call, dtype out_type, std::int64_t slots) {

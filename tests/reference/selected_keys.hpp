@@ -101,6 +101,7 @@ class masked_call {
     }
     options_.softmax_scale = options.softmax_scale;
     options_.causal = options.causal;
+    options_.logits_soft_cap = options.logits_soft_cap;
     args_ = {.ckv = args.ckv,
              .w_kc = args.w_kc,
              .w_vc = args.w_vc,

@@ -172,6 +172,21 @@ std::string about(const operation& op) {
   return text + '.';
 }
 
+/// The same functions by the other names of an operation.
+std::string aliases_of(const operation& op) {
+  std::string text;
+  for (const std::string_view alias : op.aliases) {
+    if (alias.empty()) continue;
+    text += comment(fmt::format("{} is also called {}.", op.name, alias));
+    for (const std::string_view start : {"", "plan_", "run_"}) {
+      text += fmt::format("#define tessera_{0}{1} tessera_{0}{2}\n", start, alias, op.name);
+    }
+    text += fmt::format("#define TESSERA_OPERATION_{} TESSERA_OPERATION_{}\n\n", upper(alias),
+                        upper(op.name));
+  }
+  return text;
+}
+
 std::string functions_of(const operation_group& group, const operation& op) {
   const std::string number = fmt::format("TESSERA_OPERATION_{}", upper(op.name));
   const std::string args = fmt::format("const tessera_{}_args* args", group.name());
@@ -188,7 +203,7 @@ std::string functions_of(const operation_group& group, const operation& op) {
                    "void* stream", status},
                   "plan_run",
                   {"plan", "args", "workspace", "workspace_bytes", "stream", "status"}) +
-         '\n';
+         '\n' + aliases_of(op);
 }
 
 /// The values of all options that are choices. Options of one name are the same

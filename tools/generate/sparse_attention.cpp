@@ -19,8 +19,9 @@ namespace {
 struct sparse_attention_description {
   using config_type = sparse_attention_config;
   using runtime_family = tessera::sparse_attention_family;
-  using problems = std::tuple<blocksparse_problem, blocksparse_backward_problem,
-                              native_sparse_problem, native_sparse_backward_problem>;
+  using problems =
+      std::tuple<blocksparse_problem, blocksparse_backward_problem, native_sparse_problem,
+                 native_sparse_backward_problem, block_selection_problem>;
 
   static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }
   static constexpr budget cpu_budget{.rows = 36, .seconds = 240, .bytes = 4 << 20};

@@ -8,13 +8,18 @@
 //                                .out = tessera::view(out, {B, S, H, dv})};
 //   if (auto done = tessera::flash_mla(args, {.causal = true}); !done) report(done.message());
 //
+// The same under the name that papers and other libraries have for it:
+// `multi_head_latent_attention`, in its expanded form; its absorbed form, over cached latents, is
+// `multi_head_latent_attention_decode`, that is `flash_mla_decode`.
+//
 // Keys and values of a head are k = ckv w_kc and v = ckv w_vc. The logit of a query and a key is
 //
 //   softmax_scale * (q_nope k + q_rope k_pe)
 //
 // with the rope part of each head's query, behind its other columns, or `q_pe`, one for all heads,
 // or none. Soft cap, bias_post, mask and window follow; then softmax, with sinks in its denominator
-// only, and the weighted sum of v. A row that sees nothing has out 0 and lse -inf.
+// only, dropout of weights, and the weighted sum of v. A row that sees nothing has out 0 and lse
+// -inf.
 //
 // `flash_mla_decode` and `multi_latent_ragged_page_attention` attend to latents themselves, in
 // pages of a cache: queries are q w_kc^T ("absorbed"), a latent with its rope part is the key of
@@ -59,7 +64,24 @@ status flash_mla_backward(const flash_mla_args& args, const flash_mla_options& o
 status flash_mla_decode(const flash_mla_decode_args& args, const flash_mla_decode_options& options,
                         const context& context = {});
 
-/// The same of sequences with any numbers of rows, whose latents kv_cache gets first.
+/// The same operations by their other name.
+inline status multi_head_latent_attention(const flash_mla_args& args,
+                                          const flash_mla_options& options = {},
+                                          const context& where = {}) {
+  return flash_mla(args, options, where);
+}
+inline status multi_head_latent_attention_backward(const flash_mla_args& args,
+                                                   const flash_mla_options& options = {},
+                                                   const context& where = {}) {
+  return flash_mla_backward(args, options, where);
+}
+inline status multi_head_latent_attention_decode(const flash_mla_decode_args& args,
+                                                 const flash_mla_decode_options& options,
+                                                 const context& where = {}) {
+  return flash_mla_decode(args, options, where);
+}
+
+/// flash_mla_decode of sequences with any numbers of rows, whose latents kv_cache gets first.
 status multi_latent_ragged_page_attention(const latent_ragged_args& args,
                                           const latent_ragged_options& options,
                                           const context& context = {});

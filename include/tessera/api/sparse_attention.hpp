@@ -22,6 +22,13 @@
 // over the query heads of the key/value head; of equal ones the first. Blocks that nobody selects
 // are not read but for their means. No gradient flows through the selection.
 //
+// `block_selection` is the selection by itself, bit for bit: means of the keys of complete blocks,
+// their weights for each query head in a softmax, added over the heads of a key/value head, and the
+// blocks with the largest sums. A token's own block comes first, then those that options select
+// whatever their weight (the first of a sequence, the last up to its own), lower numbers first,
+// then the others by weight; of equal ones the first. What it writes is block_indices of
+// `native_sparse_attention`.
+//
 // Gradients take what the forward call wrote and compute the weights again, tile by tile. Queries
 // that see nothing, and keys that nobody sees, have gradient 0; NaN and infinity there reach no
 // result.
@@ -35,6 +42,8 @@
 
 #include <tessera/api/context.hpp>
 #include <tessera/api/plan.hpp>
+#include <tessera/families/sparse_attention/block_selection_args.hpp>
+#include <tessera/families/sparse_attention/block_selection_options.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
 #include <tessera/families/sparse_attention/native_sparse_args.hpp>
@@ -66,10 +75,16 @@ status native_sparse_attention_backward(const native_sparse_attention_backward_a
                                         const native_sparse_attention_options& options = {},
                                         const context& context = {});
 
+/// The blocks that each token of q [B,T,Hq,D] attends to, by k [B,T,Hkv,D], in selected_blocks
+/// [B,T,Hkv,block_count]: ascending, -1 behind the last.
+status block_selection(const block_selection_args& args,
+                       const block_selection_options& options = {}, const context& context = {});
+
 /// Choose once, run many times; see api/plan.hpp. Runs have the planned shapes.
 using blocksparse_plan = basic_plan<blocksparse_problem>;
 using blocksparse_backward_plan = basic_plan<blocksparse_backward_problem>;
 using native_sparse_plan = basic_plan<native_sparse_problem>;
 using native_sparse_backward_plan = basic_plan<native_sparse_backward_problem>;
+using block_selection_plan = basic_plan<block_selection_problem>;
 
 }  // namespace tessera

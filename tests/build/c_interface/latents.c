@@ -34,6 +34,10 @@ static void check_expanded(tessera_status* status) {
              are_near(out_data, LATENT, first_latent),
          "planned flash_mla, causal", status);
   tessera_plan_free(plan);
+  expect(tessera_multi_head_latent_attention(&args, NULL, NULL, status) == TESSERA_OK &&
+             are_near(out_data, TOKENS * LATENT, mean_of_latents) &&
+             TESSERA_OPERATION_MULTI_HEAD_LATENT_ATTENTION == TESSERA_OPERATION_FLASH_MLA,
+         "multi_head_latent_attention", status);
   q.extent[3] = 3;
   q.stride[2] = q.stride[1] = 3;
   expect_refusal(tessera_flash_mla(&args, NULL, NULL, status), "q: head_dim is 3, w_kc has 2",

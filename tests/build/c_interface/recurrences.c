@@ -336,8 +336,40 @@ static void check_sparse_attention(tessera_status* status) {
   }
 }
 
+/* The only token selects its own block, which is the only one, in the first of `count` slots. */
+static int is_own_block(int32_t* blocks, int count) {
+  int right = blocks[0] == 0;
+  for (int i = 1; i < count; ++i) right = right && blocks[i] == -1;
+  for (int i = 0; i < count; ++i) blocks[i] = 7;
+  return right;
+}
+
+static void check_block_selection(tessera_status* status) {
+  static int32_t blocks[3] = {7, 7, 7};
+  tensors[2] = TENSOR(TESSERA_I32, blocks, 1, 1, 1, 3);
+  tessera_block_selection_args args = {
+      .size = sizeof args, .q = input(0, 4), .k = input(1, 4), .selected_blocks = &tensors[2]};
+  tessera_block_selection_options options = {.size = sizeof options,
+                                             .block_size = 64,
+                                             .block_count = 3,
+                                             .first_blocks = 1,
+                                             .last_blocks = 2};
+  tessera_plan* plan = NULL;
+  expect(tessera_block_selection(&args, &options, NULL, status) == TESSERA_OK &&
+             is_own_block(blocks, 3),
+         "block_selection", status);
+  expect(tessera_plan_block_selection(&args, &options, NULL, &plan, status) == TESSERA_OK &&
+             tessera_run_block_selection(plan, &args, NULL, 0, NULL, status) == TESSERA_OK &&
+             is_own_block(blocks, 3),
+         "planned block_selection", status);
+  tessera_plan_free(plan);
+  expect_refusal(tessera_block_selection(&args, NULL, NULL, status),
+                 "selected_blocks: block_count is 3, q has 16", status);
+}
+
 int check_recurrences(void) {
   tessera_status status = {.size = sizeof status};
+  check_block_selection(&status);
   check_linear_attention(&status);
   check_delta_rules(&status);
   check_state_spaces(&status);

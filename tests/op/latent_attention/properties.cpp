@@ -295,4 +295,16 @@ TEST(latent_attention_forms, absorbed_queries_give_what_expanded_latents_give) {
   EXPECT_LE(largest_error, floor_of("out", tessera::dtype::f32) * largest_value);
 }
 
+TEST(multi_head_latent_attention, is_flash_mla_by_its_other_name) {
+  expanded_call one(1), other(1);
+  ASSERT_TRUE(tessera::flash_mla(one.slice(0, 1), {.causal = true}));
+  ASSERT_TRUE(tessera::multi_head_latent_attention(other.slice(0, 1), {.causal = true}));
+  EXPECT_EQ(one.out, other.out);
+  EXPECT_EQ(one.lse, other.lse);
+  EXPECT_EQ(tessera::multi_head_latent_attention_backward(one.slice(0, 1)).message(),
+            tessera::flash_mla_backward(one.slice(0, 1)).message());
+  EXPECT_EQ(tessera::multi_head_latent_attention_decode({}, {}).message(),
+            tessera::flash_mla_decode({}, {}).message());
+}
+
 }  // namespace

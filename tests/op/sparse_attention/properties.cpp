@@ -137,6 +137,74 @@ TEST(sparse_attention, of_equal_scores_the_first_blocks_are_selected_and_a_token
   }
 }
 
+/// The selection of a call of native_sparse_attention and of block_selection.
+using blocks = std::vector<std::int32_t>;
+blocks selected_with(tokens& of, const tessera::native_sparse_attention_options& options) {
+  blocks selected(static_cast<std::size_t>(of.length * kv_heads * options.block_count), 77);
+  auto args = of.slice(0, of.length);
+  args.selected_blocks =
+      view(selected.data(), {std::int64_t{1}, of.length, kv_heads, options.block_count});
+  EXPECT_TRUE(tessera::native_sparse_attention(args, options));
+  return selected;
+}
+blocks selected_by(tokens& of, const tessera::block_selection_options& options, int threads = 0) {
+  blocks selected(static_cast<std::size_t>(of.length * kv_heads * options.block_count), 77);
+  const auto args = of.slice(0, of.length);
+  const tessera::status done = tessera::block_selection(
+      {.q = args.q,
+       .k = args.k,
+       .selected_blocks =
+           view(selected.data(), {std::int64_t{1}, of.length, kv_heads, options.block_count})},
+      options, {.threads = threads});
+  EXPECT_TRUE(done) << done.message();
+  return selected;
+}
+
+TEST(block_selection, is_what_native_sparse_attention_selects) {
+  tokens some(200);
+  for (const std::int64_t count : {1, 3, 5, 40}) {
+    const blocks selected = selected_by(some, {.block_size = 8, .block_count = count});
+    EXPECT_EQ(selected, selected_with(some, {.block_size = 8, .block_count = count}));
+    EXPECT_EQ(selected, selected_by(some, {.block_size = 8, .block_count = count}, 3));
+  }
+}
+
+TEST(block_selection, has_the_first_and_the_last_blocks_whatever_their_weight) {
+  constexpr std::int64_t count = 6;
+  tokens some(200);
+  const blocks by_weight = selected_by(some, {.block_size = 8, .block_count = count - 3});
+  const blocks selected = selected_by(
+      some, {.block_size = 8, .block_count = count, .first_blocks = 1, .last_blocks = 3});
+  for (std::int64_t row = 0; row < some.length * kv_heads; ++row) {
+    const auto own = static_cast<std::int32_t>(row / kv_heads / 8);
+    const auto begin = selected.begin() + row * count, end = begin + count;
+    for (const std::int32_t block : {0, own - 2, own - 1, own}) {
+      EXPECT_TRUE(block < 0 || std::find(begin, end, block) != end) << row << ' ' << block;
+    }
+    EXPECT_TRUE(std::is_sorted(begin, std::find(begin, end, -1))) << row;
+    EXPECT_EQ(std::count(begin, end, -1), std::max<std::int64_t>(count - own - 1, 0)) << row;
+    // Two places are left, which the blocks with the largest weights have.
+    const auto first = by_weight.begin() + row * (count - 3);
+    for (auto at = first; at != first + 3; ++at) {
+      const bool has = std::find(begin, end, *at) != end;
+      EXPECT_TRUE(has || *at == -1) << row;
+    }
+  }
+}
+
+TEST(block_selection, of_fewer_slots_than_are_selected_anyway_has_the_own_and_the_lowest) {
+  tokens some(64);
+  const blocks selected = selected_by(
+      some, {.block_size = 8, .block_count = 3, .first_blocks = 1, .last_blocks = 1000});
+  for (std::int64_t row = 0; row < some.length * kv_heads; ++row) {
+    const auto own = static_cast<std::int32_t>(row / kv_heads / 8);
+    const blocks wanted = own == 0   ? blocks{0, -1, -1}
+                          : own == 1 ? blocks{0, 1, -1}
+                                     : blocks{0, 1, own};
+    EXPECT_EQ(blocks(selected.begin() + row * 3, selected.begin() + row * 3 + 3), wanted) << row;
+  }
+}
+
 TEST(sparse_attention, what_is_not_finite_reaches_the_rows_that_see_it) {
   constexpr std::int64_t length = 96, bad = 40;
   tokens some(length);

@@ -86,6 +86,7 @@ constexpr std::string_view plain_problems[] = {
     "native_sparse_attention q=[2,64,8,64]f32 k=[2,64,2,64] v=[2,64,2,64]",
     "native_sparse_attention_backward q=[2,64,8,64]f32 k=[2,64,2,64] v=[2,64,2,64] "
     "selected_blocks=[2,64,2,4]i32",
+    "block_selection q=[2,64,8,64]f32 k=[2,64,2,64]",
     "blocksparse_attention_backward q=[2,8,64,64]f32 k=[2,2,96,64] v=[2,2,96,64]",
     "state_space_v1_backward x=[2,64,96]f32 A=[96,16]f32 B=[2,64,16]",
     "rwkv4_backward k=[2,64,96]f32",

@@ -7,6 +7,7 @@
 
 #include <tessera/families/attention/operations.hpp>
 #include <tessera/families/delta_rule/operations.hpp>
+#include <tessera/families/latent_attention/declaration.hpp>
 #include <tessera/families/selective_scan/declaration.hpp>
 #include <tessera/spec/problem_text.hpp>
 
@@ -59,6 +60,10 @@ TEST(ProblemText, IsReadByAliasesAndWrittenByTheName) {
   const auto backward = parse_problem<delta_rule_problem>("kda_backward" + fields);
   ASSERT_TRUE(backward) << backward.message();
   EXPECT_EQ(backward->op, delta_rule_op::kernel_delta_attention_backward);
+  const auto latents = parse_problem<flash_mla_problem>(
+      "multi_head_latent_attention ckv=[1,4,8]f32 w_kc=[8,2,4] w_vc=[8,2,4] q=[1,4,2,4]");
+  ASSERT_TRUE(latents) << latents.message();
+  EXPECT_TRUE(to_text(*latents).starts_with("flash_mla "));
   EXPECT_EQ(parse_problem<state_space_problem>("ssm x=[1,4,2]f32").message(),
             "problem: starts with 'ssm', must be one of state_space_v1 (ssm1, mamba1), "
             "state_space_v2 (ssm2, mamba2), state_space_v1_backward (ssm1_backward, "

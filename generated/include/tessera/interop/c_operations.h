@@ -74,6 +74,7 @@ typedef enum tessera_operation {
   TESSERA_OPERATION_BLOCKSPARSE_ATTENTION_BACKWARD = 901,
   TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION = 902,
   TESSERA_OPERATION_NATIVE_SPARSE_ATTENTION_BACKWARD = 903,
+  TESSERA_OPERATION_BLOCK_SELECTION = 904,
   TESSERA_OPERATION_GROUPED_MATMUL = 1100,
   TESSERA_OPERATION_GROUPED_MATMUL_BACKWARD = 1101,
   TESSERA_OPERATION_MATMUL = 1102,
@@ -1597,6 +1598,12 @@ static inline int32_t tessera_run_kernel_delta_attention(const tessera_plan* pla
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
+/* kernel_delta_attention is also called kda. */
+#define tessera_kda tessera_kernel_delta_attention
+#define tessera_plan_kda tessera_plan_kernel_delta_attention
+#define tessera_run_kda tessera_run_kernel_delta_attention
+#define TESSERA_OPERATION_KDA TESSERA_OPERATION_KERNEL_DELTA_ATTENTION
+
 /* gated_delta_rule_backward: needs q, k, v, beta, d_out, d_q, d_k, d_v, d_beta; takes cu_seqlens,
  * seg_ids, g, A_log, dt_bias, initial_state, d_final_state, d_g, d_A_log, d_dt_bias,
  * d_initial_state. */
@@ -1637,6 +1644,12 @@ static inline int32_t tessera_run_kernel_delta_attention_backward(const tessera_
     void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
+
+/* kernel_delta_attention_backward is also called kda_backward. */
+#define tessera_kda_backward tessera_kernel_delta_attention_backward
+#define tessera_plan_kda_backward tessera_plan_kernel_delta_attention_backward
+#define tessera_run_kda_backward tessera_run_kernel_delta_attention_backward
+#define TESSERA_OPERATION_KDA_BACKWARD TESSERA_OPERATION_KERNEL_DELTA_ATTENTION_BACKWARD
 
 /* ---- rwkv7: family delta_rule ---- */
 
@@ -2176,6 +2189,18 @@ static inline int32_t tessera_run_state_space_v1(const tessera_plan* plan,
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
+/* state_space_v1 is also called ssm1. */
+#define tessera_ssm1 tessera_state_space_v1
+#define tessera_plan_ssm1 tessera_plan_state_space_v1
+#define tessera_run_ssm1 tessera_run_state_space_v1
+#define TESSERA_OPERATION_SSM1 TESSERA_OPERATION_STATE_SPACE_V1
+
+/* state_space_v1 is also called mamba1. */
+#define tessera_mamba1 tessera_state_space_v1
+#define tessera_plan_mamba1 tessera_plan_state_space_v1
+#define tessera_run_mamba1 tessera_run_state_space_v1
+#define TESSERA_OPERATION_MAMBA1 TESSERA_OPERATION_STATE_SPACE_V1
+
 /* state_space_v2: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, norm_weight,
  * initial_state, final_state, state_indices. */
 static inline int32_t tessera_state_space_v2(const tessera_state_space_v1_args* args,
@@ -2193,6 +2218,18 @@ static inline int32_t tessera_run_state_space_v2(const tessera_plan* plan,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
+
+/* state_space_v2 is also called ssm2. */
+#define tessera_ssm2 tessera_state_space_v2
+#define tessera_plan_ssm2 tessera_plan_state_space_v2
+#define tessera_run_ssm2 tessera_run_state_space_v2
+#define TESSERA_OPERATION_SSM2 TESSERA_OPERATION_STATE_SPACE_V2
+
+/* state_space_v2 is also called mamba2. */
+#define tessera_mamba2 tessera_state_space_v2
+#define tessera_plan_mamba2 tessera_plan_state_space_v2
+#define tessera_run_mamba2 tessera_run_state_space_v2
+#define TESSERA_OPERATION_MAMBA2 TESSERA_OPERATION_STATE_SPACE_V2
 
 /* state_space_v1_backward: needs x, dt, A, B, C, d_out, d_x, d_dt, d_A, d_B, d_C; takes cu_seqlens,
  * D, z, dt_bias, initial_state, d_final_state, d_D, d_z, d_dt_bias, d_initial_state; has no option
@@ -2214,6 +2251,18 @@ static inline int32_t tessera_run_state_space_v1_backward(const tessera_plan* pl
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
+/* state_space_v1_backward is also called ssm1_backward. */
+#define tessera_ssm1_backward tessera_state_space_v1_backward
+#define tessera_plan_ssm1_backward tessera_plan_state_space_v1_backward
+#define tessera_run_ssm1_backward tessera_run_state_space_v1_backward
+#define TESSERA_OPERATION_SSM1_BACKWARD TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD
+
+/* state_space_v1_backward is also called mamba1_backward. */
+#define tessera_mamba1_backward tessera_state_space_v1_backward
+#define tessera_plan_mamba1_backward tessera_plan_state_space_v1_backward
+#define tessera_run_mamba1_backward tessera_run_state_space_v1_backward
+#define TESSERA_OPERATION_MAMBA1_BACKWARD TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD
+
 /* state_space_v2_backward: needs x, dt, A, B, C, d_out, d_x, d_dt, d_A, d_B, d_C; takes cu_seqlens,
  * D, z, dt_bias, norm_weight, initial_state, d_final_state, d_D, d_z, d_dt_bias, d_norm_weight,
  * d_initial_state. */
@@ -2233,6 +2282,18 @@ static inline int32_t tessera_run_state_space_v2_backward(const tessera_plan* pl
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
+
+/* state_space_v2_backward is also called ssm2_backward. */
+#define tessera_ssm2_backward tessera_state_space_v2_backward
+#define tessera_plan_ssm2_backward tessera_plan_state_space_v2_backward
+#define tessera_run_ssm2_backward tessera_run_state_space_v2_backward
+#define TESSERA_OPERATION_SSM2_BACKWARD TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD
+
+/* state_space_v2_backward is also called mamba2_backward. */
+#define tessera_mamba2_backward tessera_state_space_v2_backward
+#define tessera_plan_mamba2_backward tessera_plan_state_space_v2_backward
+#define tessera_run_mamba2_backward tessera_run_state_space_v2_backward
+#define TESSERA_OPERATION_MAMBA2_BACKWARD TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD
 
 /* ---- rwkv4: family selective_scan ---- */
 
@@ -2335,7 +2396,9 @@ enum {
   TESSERA_FLASH_MLA_CAUSAL = 2,
   TESSERA_FLASH_MLA_WINDOW_LEFT = 4,
   TESSERA_FLASH_MLA_WINDOW_RIGHT = 8,
-  TESSERA_FLASH_MLA_LOGITS_SOFT_CAP = 16
+  TESSERA_FLASH_MLA_LOGITS_SOFT_CAP = 16,
+  TESSERA_FLASH_MLA_DROPOUT_PROBABILITY = 32,
+  TESSERA_FLASH_MLA_DROPOUT_SEED = 64
 };
 typedef struct tessera_flash_mla_options {
   uint32_t size;
@@ -2345,6 +2408,8 @@ typedef struct tessera_flash_mla_options {
   int64_t window_left; /* at least 0; optional, else unbounded */
   int64_t window_right; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
+  double dropout_probability; /* at least 0, below 1; default 0 */
+  uint64_t dropout_seed; /* any; default 0 */
 } tessera_flash_mla_options;
 
 /* flash_mla: needs ckv, w_kc, w_vc, q, out; takes k_pe, q_pe, bias_post, mask, sinks, lse. */
@@ -2363,6 +2428,12 @@ static inline int32_t tessera_run_flash_mla(const tessera_plan* plan,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
+
+/* flash_mla is also called multi_head_latent_attention. */
+#define tessera_multi_head_latent_attention tessera_flash_mla
+#define tessera_plan_multi_head_latent_attention tessera_plan_flash_mla
+#define tessera_run_multi_head_latent_attention tessera_run_flash_mla
+#define TESSERA_OPERATION_MULTI_HEAD_LATENT_ATTENTION TESSERA_OPERATION_FLASH_MLA
 
 /* ---- flash_mla_backward: family latent_attention ---- */
 
@@ -2402,7 +2473,9 @@ enum {
   TESSERA_FLASH_MLA_BACKWARD_CAUSAL = 2,
   TESSERA_FLASH_MLA_BACKWARD_WINDOW_LEFT = 4,
   TESSERA_FLASH_MLA_BACKWARD_WINDOW_RIGHT = 8,
-  TESSERA_FLASH_MLA_BACKWARD_LOGITS_SOFT_CAP = 16
+  TESSERA_FLASH_MLA_BACKWARD_LOGITS_SOFT_CAP = 16,
+  TESSERA_FLASH_MLA_BACKWARD_DROPOUT_PROBABILITY = 32,
+  TESSERA_FLASH_MLA_BACKWARD_DROPOUT_SEED = 64
 };
 typedef struct tessera_flash_mla_backward_options {
   uint32_t size;
@@ -2412,6 +2485,8 @@ typedef struct tessera_flash_mla_backward_options {
   int64_t window_left; /* at least 0; optional, else unbounded */
   int64_t window_right; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
+  double dropout_probability; /* at least 0, below 1; default 0 */
+  uint64_t dropout_seed; /* any; default 0 */
 } tessera_flash_mla_backward_options;
 
 /* flash_mla_backward: needs ckv, w_kc, w_vc, q, out, lse, d_out, d_ckv, d_w_kc, d_w_vc, d_k_pe,
@@ -2432,6 +2507,12 @@ static inline int32_t tessera_run_flash_mla_backward(const tessera_plan* plan,
     void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
+
+/* flash_mla_backward is also called multi_head_latent_attention_backward. */
+#define tessera_multi_head_latent_attention_backward tessera_flash_mla_backward
+#define tessera_plan_multi_head_latent_attention_backward tessera_plan_flash_mla_backward
+#define tessera_run_multi_head_latent_attention_backward tessera_run_flash_mla_backward
+#define TESSERA_OPERATION_MULTI_HEAD_LATENT_ATTENTION_BACKWARD TESSERA_OPERATION_FLASH_MLA_BACKWARD
 
 /* ---- flash_mla_decode: family latent_attention ---- */
 
@@ -2480,6 +2561,12 @@ static inline int32_t tessera_run_flash_mla_decode(const tessera_plan* plan,
     void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
+
+/* flash_mla_decode is also called multi_head_latent_attention_decode. */
+#define tessera_multi_head_latent_attention_decode tessera_flash_mla_decode
+#define tessera_plan_multi_head_latent_attention_decode tessera_plan_flash_mla_decode
+#define tessera_run_multi_head_latent_attention_decode tessera_run_flash_mla_decode
+#define TESSERA_OPERATION_MULTI_HEAD_LATENT_ATTENTION_DECODE TESSERA_OPERATION_FLASH_MLA_DECODE
 
 /* ---- multi_latent_ragged_page_attention: family latent_attention ---- */
 
@@ -2594,7 +2681,8 @@ enum {
   TESSERA_DEEPSEEK_ATTN_CAUSAL = 2,
   TESSERA_DEEPSEEK_ATTN_INDEX_TOPK = 4,
   TESSERA_DEEPSEEK_ATTN_INDEX_SCALE = 8,
-  TESSERA_DEEPSEEK_ATTN_FORCE_SELF = 16
+  TESSERA_DEEPSEEK_ATTN_FORCE_SELF = 16,
+  TESSERA_DEEPSEEK_ATTN_LOGITS_SOFT_CAP = 32
 };
 typedef struct tessera_deepseek_attn_options {
   uint32_t size;
@@ -2604,6 +2692,7 @@ typedef struct tessera_deepseek_attn_options {
   int64_t index_topk; /* at least 1; default 2048 */
   double index_scale; /* finite as a float; optional, else 1/sqrt(Di) */
   int64_t force_self; /* 0 or 1; default 0 */
+  double logits_soft_cap; /* above 0; optional */
 } tessera_deepseek_attn_options;
 
 /* deepseek_attn: needs ckv, w_kc, w_vc, q, q_index, k_index, index_weights, indices, out; takes
@@ -2663,7 +2752,8 @@ enum {
   TESSERA_DEEPSEEK_ATTN_BACKWARD_CAUSAL = 2,
   TESSERA_DEEPSEEK_ATTN_BACKWARD_INDEX_TOPK = 4,
   TESSERA_DEEPSEEK_ATTN_BACKWARD_INDEX_SCALE = 8,
-  TESSERA_DEEPSEEK_ATTN_BACKWARD_FORCE_SELF = 16
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_FORCE_SELF = 16,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_LOGITS_SOFT_CAP = 32
 };
 typedef struct tessera_deepseek_attn_backward_options {
   uint32_t size;
@@ -2673,6 +2763,7 @@ typedef struct tessera_deepseek_attn_backward_options {
   int64_t index_topk; /* at least 1; default 2048 */
   double index_scale; /* finite as a float; optional, else 1/sqrt(Di) */
   int64_t force_self; /* 0 or 1; default 0 */
+  double logits_soft_cap; /* above 0; optional */
 } tessera_deepseek_attn_backward_options;
 
 /* deepseek_attn_backward: needs ckv, w_kc, w_vc, q, indices, out, lse, d_out, d_ckv, d_w_kc,
@@ -3231,6 +3322,55 @@ static inline int32_t tessera_plan_native_sparse_attention_backward(
 static inline int32_t tessera_run_native_sparse_attention_backward(const tessera_plan* plan,
     const tessera_native_sparse_attention_backward_args* args, void* workspace,
     size_t workspace_bytes, void* stream, tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* ---- block_selection: family sparse_attention ---- */
+
+/* Axes: B batch; T length; N sequences; Hq heads; Hkv heads; D head_dim; Tk length; C
+ * block_count. */
+typedef struct tessera_block_selection_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  const tessera_tensor* q; /* dense [B,T,Hq,D], packed [1,T,Hq,D]; f32, f16, bf16 */
+  const tessera_tensor* k; /* dense [B,Tk,Hkv,D], packed [1,Tk,Hkv,D]; type of q */
+  const tessera_tensor* cu_seqlens; /* packed [N+1]; i32 */
+  const tessera_tensor* selected_blocks; /* written; dense [B,T,Hkv,C], packed [1,T,Hkv,C]; i32 */
+} tessera_block_selection_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_BLOCK_SELECTION_SOFTMAX_SCALE = 1,
+  TESSERA_BLOCK_SELECTION_BLOCK_SIZE = 2,
+  TESSERA_BLOCK_SELECTION_BLOCK_COUNT = 4,
+  TESSERA_BLOCK_SELECTION_FIRST_BLOCKS = 8,
+  TESSERA_BLOCK_SELECTION_LAST_BLOCKS = 16
+};
+typedef struct tessera_block_selection_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  double softmax_scale; /* finite as a float; optional */
+  int64_t block_size; /* at least 1; default 64 */
+  int64_t block_count; /* at least 1; default 16 */
+  int64_t first_blocks; /* at least 0; default 0 */
+  int64_t last_blocks; /* at least 1; default 1 */
+} tessera_block_selection_options;
+
+/* block_selection: needs q, k, selected_blocks; takes cu_seqlens. */
+static inline int32_t tessera_block_selection(const tessera_block_selection_args* args,
+    const tessera_block_selection_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_BLOCK_SELECTION, args, options, context, status);
+}
+static inline int32_t tessera_plan_block_selection(const tessera_block_selection_args* args,
+    const tessera_block_selection_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_BLOCK_SELECTION, args, options, context, plan,
+      status);
+}
+static inline int32_t tessera_run_block_selection(const tessera_plan* plan,
+    const tessera_block_selection_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -177,14 +177,8 @@ inline constexpr std::array option_forms{
     window_at("window_left", offsetof(options, window_left)),
     window_at("window_right", offsetof(options, window_right)),
     soft_cap_at(offsetof(options, logits_soft_cap)),
-    option_form{.name = "dropout_probability",
-                .offset = offsetof(options, dropout_probability),
-                .type = option_type::number,
-                .limit = option_limit::probability},
-    option_form{.name = "dropout_seed",
-                .offset = offsetof(options, dropout_seed),
-                .type = option_type::natural,
-                .free = true},
+    dropout_probability_at(offsetof(options, dropout_probability)),
+    dropout_seed_at(offsetof(options, dropout_seed)),
     option_form{.name = "normalize", .offset = offsetof(options, normalize)},
 };
 inline constexpr std::array rules{
@@ -324,11 +318,6 @@ inline constexpr auto bindings = declared::bindings_in(
         statistics_of("lse", offsetof(kernel, lse), "B", "Sq"),
         statistics_of("row_max", offsetof(kernel, row_max), "B", "Sq"), weights_of("weights")),
     form);
-
-/// Dropped iff a 32-bit random word is below this: ceil(p * 2^32), exact in double.
-inline std::uint64_t dropout_threshold(double probability) noexcept {
-  return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
-}
 
 /// Scale and left window, which every signature has under these names, and the cap, which most
 /// have. `factor` multiplies the scale.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,6 +33,22 @@ consteval option_form soft_cap_at(std::size_t offset) {
           .offset = static_cast<std::uint16_t>(offset),
           .type = option_type::optional_number,
           .limit = option_limit::positive_float};
+}
+consteval option_form dropout_probability_at(std::size_t offset) {
+  return {.name = "dropout_probability",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::number,
+          .limit = option_limit::probability};
+}
+consteval option_form dropout_seed_at(std::size_t offset) {
+  return {.name = "dropout_seed",
+          .offset = static_cast<std::uint16_t>(offset),
+          .type = option_type::natural,
+          .free = true};
+}
+/// Dropped iff a 32-bit random word is below this: ceil(p * 2^32), exact in double.
+inline std::uint64_t dropout_threshold(double probability) noexcept {
+  return static_cast<std::uint64_t>(std::ceil(probability * 0x1p32));
 }
 inline constexpr std::array<std::string_view, 2> alignments{"bottom_right", "top_left"};
 consteval option_form causal_alignment_at(std::size_t offset) {

@@ -109,6 +109,7 @@ inline constexpr std::array option_forms{
                 .unset = "1/sqrt(Di)",
                 .free = true},
     free_option({.name = "force_self", .offset = offsetof(options, force_self)}),
+    free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
 };
 inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}};
 

@@ -20,6 +20,8 @@ struct deepseek_attn_options {
   std::optional<double> index_scale{};
   /// Without indices: a token's own position is kept besides.
   bool force_self = false;
+  /// cap * tanh(s / cap) of the logits of selected keys, not of the indexer. Must be positive.
+  std::optional<double> logits_soft_cap{};
 
   friend bool operator==(const deepseek_attn_options&, const deepseek_attn_options&) = default;
 };

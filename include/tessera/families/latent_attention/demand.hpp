@@ -18,7 +18,7 @@ struct latent_attention_demand {
   dtype type = dtype::none;  ///< of the latents
   bool packed = false;
   bool causal = false;
-  bool biased = false;         ///< bias or mask
+  bool biased = false;         ///< bias, mask or dropout: each pair has something of its own
   bool rope = false;           ///< keys have a part of their own
   bool aligned16 = true;       ///< rows start at multiples of 16 bytes, or are on the CPU
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
@@ -61,7 +61,8 @@ constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_arg
   const bool forward = op == flash_mla_op::flash_mla;
   latent_attention_demand demand =
       demand_of_expanded(args, options, forward ? latent_pass::forward : latent_pass::backward);
-  demand.biased = args.bias_post.present() || args.mask.present();
+  demand.biased =
+      args.bias_post.present() || args.mask.present() || options.dropout_probability > 0.0;
   return demand;
 }
 

@@ -77,7 +77,9 @@ struct fits_of<latent_attention_config> {
               },
           .obstacle =
               [](const latent_attention_config&, const latent_attention_demand&) {
-                return std::string("scores have a bias or a mask, which the row does not read");
+                return std::string(
+                    "scores have a bias or a mask, or weights are dropped out, which the row has "
+                    "nothing for");
               }},
       fit_rule<latent_attention_config, latent_attention_demand>{
           .name = "aligned16",

@@ -158,6 +158,8 @@ inline constexpr std::array option_forms{
     free_option(attention_table::window_at("window_left", offsetof(options, window_left))),
     free_option(attention_table::window_at("window_right", offsetof(options, window_right))),
     free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
+    attention_table::dropout_probability_at(offsetof(options, dropout_probability)),
+    attention_table::dropout_seed_at(offsetof(options, dropout_seed)),
 };
 inline constexpr std::array rules{
     tensor_rule{tensor("d_bias_post"),
@@ -285,7 +287,7 @@ inline latent_rows columns_behind(const latent_rows& rows, std::int64_t first) n
   return behind;
 }
 
-/// Where rope parts are, the scale of scores and the mask. `d_q`: the number of that tensor.
+/// Where rope parts are, scale and cap of scores, and the mask. `d_q`: the number of that tensor.
 template <class Options>
 void finish_expanded(const bound_call& call, const Options& wanted, std::size_t d_q,
                      kernel& filled) noexcept {
@@ -298,6 +300,7 @@ void finish_expanded(const bound_call& call, const Options& wanted, std::size_t 
   const double root = std::sqrt(static_cast<double>(filled.nope + filled.rope));
   filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
   filled.causal = wanted.causal;
+  filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
 }
 
 inline void finish(const bound_call& call, void* to) {
@@ -308,7 +311,10 @@ inline void finish(const bound_call& call, void* to) {
   bind_scores(call.tensors[tensor("mask")], filled.mask);
   bind_gradient(call.tensors[tensor("d_bias_post")], filled.d_bias);
   filled.d_sink_heads = call.has(tensor("d_sinks")) ? call.tensors[tensor("d_sinks")].extent[0] : 0;
-  filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
+  filled.dropout = wanted.dropout_probability > 0.0;
+  filled.dropout_threshold = attention_table::dropout_threshold(wanted.dropout_probability);
+  filled.dropout_seed = wanted.dropout_seed;
+  filled.out_factor = static_cast<float>(1.0 / (1.0 - wanted.dropout_probability));
   filled.window_left = wanted.window_left.value_or(unbounded);
   filled.window_right = wanted.window_right.value_or(unbounded);
 }
@@ -318,11 +324,16 @@ inline constexpr lowering lower =
     declared::lowering_of<kernel_defaults>(sizes, bindings, &finish, true);
 
 inline constexpr std::array operations{
-    declared::operation_of("flash_mla", 0, form, lower,
-                           "ckv! w_kc! w_vc! k_pe q_pe q! bias_post mask sinks out! lse"),
-    declared::operation_of("flash_mla_backward", 1, backward_form, lower,
-                           "ckv! w_kc! w_vc! k_pe q_pe q! bias_post mask sinks out! lse! d_out! "
-                           "d_lse d_ckv! d_w_kc! d_w_vc! d_k_pe! d_q_pe! d_q! d_bias_post d_sinks"),
+    declared::also_called(
+        declared::operation_of("flash_mla", 0, form, lower,
+                               "ckv! w_kc! w_vc! k_pe q_pe q! bias_post mask sinks out! lse"),
+        "multi_head_latent_attention"),
+    declared::also_called(
+        declared::operation_of(
+            "flash_mla_backward", 1, backward_form, lower,
+            "ckv! w_kc! w_vc! k_pe q_pe q! bias_post mask sinks out! lse! d_out! "
+            "d_lse d_ckv! d_w_kc! d_w_vc! d_k_pe! d_q_pe! d_q! d_bias_post d_sinks"),
+        "multi_head_latent_attention_backward"),
 };
 
 }  // namespace tessera::flash_mla_table

@@ -19,6 +19,10 @@ struct flash_mla_options {
   std::optional<std::int64_t> window_right{};
   /// cap * tanh(s / cap) before bias_post and mask. Must be positive.
   std::optional<double> logits_soft_cap{};
+  /// Probability that a weight is dropped, 0 <= p < 1. Kept weights are multiplied by 1 / (1 - p).
+  double dropout_probability = 0.0;
+  /// Key of the Philox4x32-10 generator; see prim/common/dropout.hpp.
+  std::uint64_t dropout_seed = 0;
 
   friend bool operator==(const flash_mla_options&, const flash_mla_options&) = default;
 };

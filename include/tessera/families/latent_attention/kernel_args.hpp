@@ -115,10 +115,13 @@ struct latent_attention_kernel_args {
   std::int64_t value = 0;   ///< columns of out
 
   float softmax_scale = 1;
-  float out_factor = 1;  ///< multiplies finished rows
+  float out_factor = 1;  ///< multiplies finished rows: the scale of v, 1 / (1 - p) of dropout
   float soft_cap = 0;    ///< 0: off
   bool causal = false;
   std::int64_t window_left = unbounded, window_right = unbounded;
+  bool dropout = false;                 ///< of expanded latents
+  std::uint64_t dropout_threshold = 0;  ///< kept iff word >= threshold; at most 2^32
+  std::uint64_t dropout_seed = 0;
 };
 
 }  // namespace tessera

@@ -149,8 +149,10 @@ inline constexpr lowering lower =
     declared::lowering_of<kernel_defaults>(sizes, bindings, &finish, true);
 
 inline constexpr std::array operations{
-    declared::operation_of("flash_mla_decode", 0, form, lower,
-                           "q! kv_cache! block_table! seqlens_k! sinks out! lse"),
+    declared::also_called(
+        declared::operation_of("flash_mla_decode", 0, form, lower,
+                               "q! kv_cache! block_table! seqlens_k! sinks out! lse"),
+        "multi_head_latent_attention_decode"),
 };
 
 }  // namespace tessera::latent_decode_table

@@ -19,14 +19,20 @@ struct sparse_attention_facts {
   double bytes = 0;  ///< of queries, keys, values and outputs
 };
 
+/// Tokens of a block of which a selection sees the mean: the usual number, which a demand does not
+/// have.
+inline constexpr double usual_block = 64;
+
 inline sparse_attention_facts facts_of(const sparse_attention_demand& demand) noexcept {
   const auto of = [](std::int64_t count) { return static_cast<double>(count); };
   const double rows = of(demand.batch) * of(demand.q_heads) * of(demand.q_len);
   const double keys = of(demand.batch) * of(demand.kv_heads) * of(demand.kv_len);
+  const double bytes = (rows + keys) * of(demand.head_dim + demand.v_head_dim) *
+                       of(static_cast<std::int64_t>(size_of(demand.type)));
+  // A selection multiplies with the keys of means twice instead of with keys and values.
   return {.demand = demand,
-          .pairs = rows * of(demand.kv_len),
-          .bytes = (rows + keys) * of(demand.head_dim + demand.v_head_dim) *
-                   of(static_cast<std::int64_t>(size_of(demand.type)))};
+          .pairs = rows * of(demand.kv_len) / (demand.attends ? 1.0 : usual_block),
+          .bytes = demand.attends ? bytes : bytes / 2};
 }
 
 /// Of a CUDA row, whose work items are tiles of 16 rows, or of 128 for the matrix unit.

@@ -18,7 +18,8 @@ struct sparse_attention_demand {
   dtype type = dtype::none;  ///< of the queries
   bool packed = false;
   bool aligned16 = true;  ///< rows of q, k and v start and end at multiples of 16 bytes
-  std::array<std::uint8_t, 3> unused{};
+  bool attends = true;    ///< false: to nothing, blocks are selected and no more
+  std::array<std::uint8_t, 2> unused{};
   std::int64_t batch = 0;
   std::int64_t q_heads = 0, kv_heads = 0;
   std::int64_t q_len = 0, kv_len = 0;
@@ -86,6 +87,25 @@ constexpr sparse_attention_demand demand_of(native_sparse_backward_op,
   return native_sparse_demand(args, sparse_pass::backward, unaligned);
 }
 
+constexpr sparse_attention_demand demand_of(block_selection_op, const block_selection_args& args,
+                                            const block_selection_options&,
+                                            bool unaligned) noexcept {
+  const auto& q = args.q.extent;
+  return {.pattern = sparse_pattern::native_sparse,
+          .pass = sparse_pass::forward,
+          .type = args.q.type,
+          .packed = args.cu_seqlens.present(),
+          .aligned16 = !unaligned,
+          .attends = false,
+          .batch = q[0],
+          .q_heads = q[2],
+          .kv_heads = args.k.extent[2],
+          .q_len = q[1],
+          .kv_len = q[1],
+          .head_dim = q[3],
+          .v_head_dim = q[3]};
+}
+
 /// One entry; packed, a sequence of 512 tokens: neither the others nor lengths that depend on them
 /// count.
 constexpr sparse_attention_demand without_batch(sparse_attention_demand demand) noexcept {
@@ -102,6 +122,7 @@ inline constexpr std::array table{
     fields::exact<&sparse_attention_demand::type>("type"),
     fields::exact<&sparse_attention_demand::packed>("packed"),
     fields::exact_but<&sparse_attention_demand::aligned16>(1, "aligned16"),
+    fields::exact_but<&sparse_attention_demand::attends>(1, "attends"),
     fields::bucket<&sparse_attention_demand::head_dim>("head_dim"),
     fields::bucket<&sparse_attention_demand::v_head_dim>("v_head_dim"),
     fields::bucket<&sparse_attention_demand::batch>("batch"),

@@ -1,6 +1,7 @@
 // Which rows of sparse attention can run which problems. Rows of a type take it with both head dims
 // of their size, those of head dim 0 with any, on GPUs at multiples of 16 bytes; rows without a
-// type take everything.
+// type take everything. Blocks are selected without attention by rows of native sparse attention;
+// on CPUs rows of a type have nothing for that, for it is floats.
 #pragma once
 
 #include <array>
@@ -50,6 +51,17 @@ struct fits_of<sparse_attention_config> {
               },
           .asked = [](const asked& wanted) noexcept -> sentence_part { return wanted.v_head_dim; },
           .present = [](const config& row) noexcept -> sentence_part { return row.head_dim; }},
+      fit_rule<config, asked>{
+          .name = "selection",
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return wanted.attends || row.type == dtype::none || is_cuda(row.target);
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "blocks are selected by products of floats; the row with a type adds nothing");
+              }},
       fit_rule<config, asked>{
           .name = "alignment",
           .holds =

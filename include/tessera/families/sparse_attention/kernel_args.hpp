@@ -93,7 +93,7 @@ struct sparse_sequences {
   std::int64_t tokens = 0;              ///< of an entry; packed: in total
 };
 
-/// Arguments of a native sparse launch.
+/// Arguments of a native sparse launch. Without `out` and gradients it is the selection alone.
 struct native_sparse_kernel_args {
   sparse_rows q{}, k{}, v{}, out{}, d_out{}, d_q{}, d_k{}, d_v{};
   sparse_rows g_slc{}, g_cmp{}, g_swa{}, d_g_slc{}, d_g_cmp{}, d_g_swa{};  ///< rows of one number
@@ -106,6 +106,8 @@ struct native_sparse_kernel_args {
   std::int64_t block_size = 1, block_count = 1;
   std::int64_t window_left = 0;
   float softmax_scale = 1.0f;
+  /// Blocks selected whatever their weight: of a sequence, and up to the token's own.
+  std::int64_t first_blocks = 0, last_blocks = 1;
 };
 
 /// Arguments of a launch: those of the row's pattern are filled.

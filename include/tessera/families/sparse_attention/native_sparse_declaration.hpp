@@ -28,6 +28,20 @@ using options = native_sparse_attention_options;
 using texts = std::array<std::string_view, max_layouts>;
 
 inline constexpr std::int64_t most_heads = std::numeric_limits<int>::max();
+/// Keys are as many as queries: what a call costs grows with the product of both.
+inline constexpr dim keys_of_queries{.symbol = "Tk",
+                                     .label = "length",
+                                     .source = dim_source::formula,
+                                     .of = "T",
+                                     .value = [](const bound_call& call) { return call.dims[1]; }};
+/// Slots of a selection by scores.
+template <class Options>
+inline constexpr dim count_of_blocks{
+    .symbol = "C",
+    .label = "block_count",
+    .source = dim_source::formula,
+    .of = "T",
+    .value = [](const bound_call& call) { return call.options_as<Options>().block_count; }};
 inline constexpr std::array dims{
     dim{.symbol = "B", .label = "batch"},
     dim{.symbol = "T", .label = "length"},
@@ -37,17 +51,8 @@ inline constexpr std::array dims{
     dim{.symbol = "D", .label = "head_dim", .least = 1, .most = 256},
     dim{.symbol = "Dv", .label = "head_dim", .least = 1, .most = 256},
     dim{.symbol = "S", .label = "number of slots"},
-    // Keys are as many as queries: what a call costs grows with the product of both.
-    dim{.symbol = "Tk",
-        .label = "length",
-        .source = dim_source::formula,
-        .of = "T",
-        .value = [](const bound_call& call) { return call.dims[1]; }},
-    dim{.symbol = "C",
-        .label = "block_count",
-        .source = dim_source::formula,
-        .of = "T",
-        .value = [](const bound_call& call) { return call.options_as<options>().block_count; }},
+    keys_of_queries,
+    count_of_blocks<options>,
 };
 consteval std::size_t dim_of(std::string_view symbol) {
   return static_cast<std::size_t>(declared::dim_named(dims, symbol));
@@ -103,14 +108,15 @@ inline constexpr tensor_text counts{.name = "block_counts",
                                     .types = dtype::i32,
                                     .free = true};
 inline constexpr tensor_text offsets = declared::packed_offsets({"-", "N+1"});
-inline constexpr auto tensor_texts = declared::with(
-    operand_texts, slots("block_indices"), counts, offsets, as_output(operand("out", of_outputs)),
-    tensor_text{.name = "selected_blocks",
-                .shapes = {"B T Hkv C", "1:batch T Hkv C"},
-                .types = dtype::i32,
-                .use = tensor_use::output,
-                .free = true,
-                .file_name = "block_indices"});
+inline constexpr tensor_text selected_blocks{.name = "selected_blocks",
+                                             .shapes = {"B T Hkv C", "1:batch T Hkv C"},
+                                             .types = dtype::i32,
+                                             .use = tensor_use::output,
+                                             .free = true,
+                                             .file_name = "block_indices"};
+inline constexpr auto tensor_texts =
+    declared::with(operand_texts, slots("block_indices"), counts, offsets,
+                   as_output(operand("out", of_outputs)), selected_blocks);
 consteval tensor_text selection() {
   tensor_text text = slots("selected_blocks");
   text.file_name = "block_indices";
@@ -130,16 +136,19 @@ consteval std::size_t backward_tensor(std::string_view name) {
 }
 static_assert(tensor("cu_seqlens") == backward_tensor("cu_seqlens"));
 
-consteval option_form count_at(std::string_view name, std::size_t offset) {
+consteval option_form scale_at(std::size_t offset) {
+  return attention_table::softmax_scale_at(offset);
+}
+consteval option_form count_at(std::string_view name, std::size_t offset, std::int64_t least = 1) {
   return {.name = name,
           .offset = static_cast<std::uint16_t>(offset),
           .type = option_type::integer,
           .limit = option_limit::at_least,
-          .least = 1,
+          .least = least,
           .free = true};
 }
 inline constexpr std::array option_forms{
-    attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
+    scale_at(offsetof(options, softmax_scale)),
     count_at("block_size", offsetof(options, block_size)),
     count_at("block_count", offsetof(options, block_count)),
     attention_table::free_option(
@@ -201,14 +210,17 @@ consteval binding_text rows_at(std::string_view name, std::size_t to) {
             {"T|Tk", to + offsetof(sparse_rows, token)}}},
           to + offsetof(sparse_rows, type)};
 }
-consteval binding_text slots_at(std::string_view name, std::size_t to) {
+consteval binding_text slots_at(std::string_view name, std::size_t to,
+                                std::string_view slot_dims = "S|C") {
   return {name,
           to + offsetof(sparse_slots, data),
           {{{"B", to + offsetof(sparse_slots, entry)},
             {"Hkv", to + offsetof(sparse_slots, head)},
             {"T", to + offsetof(sparse_slots, token)},
-            {"S|C", to + offsetof(sparse_slots, slot)}}}};
+            {slot_dims, to + offsetof(sparse_slots, slot)}}}};
 }
+inline constexpr binding_text offsets_binding{
+    "cu_seqlens", at(offsetof(kernel, sequences) + offsetof(sparse_sequences, begin))};
 inline constexpr std::array operand_bindings{
     rows_at("q", at(offsetof(kernel, q))),
     rows_at("k", at(offsetof(kernel, k))),
@@ -217,7 +229,7 @@ inline constexpr std::array operand_bindings{
     rows_at("g_cmp", at(offsetof(kernel, g_cmp))),
     rows_at("g_swa", at(offsetof(kernel, g_swa))),
     slots_at("block_counts", at(offsetof(kernel, block_counts))),
-    binding_text{"cu_seqlens", at(offsetof(kernel, sequences) + offsetof(sparse_sequences, begin))},
+    offsets_binding,
 };
 inline constexpr auto bindings = declared::bindings_in(
     declared::with(operand_bindings, slots_at("block_indices", at(offsetof(kernel, given))),
@@ -233,25 +245,31 @@ inline constexpr auto backward_bindings = declared::bindings_in(
         rows_at("d_g_cmp", at(offsetof(kernel, d_g_cmp))),
         rows_at("d_g_swa", at(offsetof(kernel, d_g_swa)))),
     backward_form);
-inline constexpr std::array size_texts{
+inline constexpr std::array query_sizes{
     size_text{"N|B", at(offsetof(kernel, sequences) + offsetof(sparse_sequences, count))},
     size_text{"T", at(offsetof(kernel, sequences) + offsetof(sparse_sequences, tokens))},
     size_text{"Hq", at(offsetof(kernel, q_heads))},
     size_text{"Hkv", at(offsetof(kernel, kv_heads))},
-    size_text{"D", at(offsetof(kernel, head_dim))},
-    size_text{"Dv", at(offsetof(kernel, v_head_dim))},
-    size_text{"S", at(offsetof(kernel, slots))}};
+    size_text{"D", at(offsetof(kernel, head_dim))}};
+inline constexpr auto size_texts =
+    declared::with(query_sizes, size_text{"Dv", at(offsetof(kernel, v_head_dim))},
+                   size_text{"S", at(offsetof(kernel, slots))});
 inline constexpr auto sizes = declared::sizes_in(size_texts, form);
 inline constexpr auto backward_sizes = declared::sizes_in(size_texts, backward_form);
 
-inline void finish(const bound_call& call, void* to) {
-  kernel& filled = static_cast<kernel_args*>(to)->native_sparse;
-  const options& wanted = call.options_as<options>();
+/// Of options that say how blocks are selected.
+template <class Options>
+void finish_selection(const Options& wanted, kernel& filled) {
   const double root = std::sqrt(static_cast<double>(filled.head_dim));
   filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
   // A block longer than all tokens is one that never ends.
   filled.block_size = std::min(wanted.block_size, filled.sequences.tokens + 1);
   filled.block_count = wanted.block_count;
+}
+inline void finish(const bound_call& call, void* to) {
+  kernel& filled = static_cast<kernel_args*>(to)->native_sparse;
+  const options& wanted = call.options_as<options>();
+  finish_selection(wanted, filled);
   filled.window_left =
       std::min(wanted.window_left.value_or(filled.sequences.tokens), filled.sequences.tokens);
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include <tessera/families/sparse_attention/block_selection_args.hpp>
+#include <tessera/families/sparse_attention/block_selection_options.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
 #include <tessera/families/sparse_attention/config.hpp>
@@ -34,6 +36,12 @@ using native_sparse_backward_problem =
     basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args,
                   native_sparse_attention_options>;
 
+/// The blocks that tokens attend to, and no attention.
+enum class block_selection_op : std::uint8_t { block_selection };
+
+using block_selection_problem =
+    basic_problem<block_selection_op, block_selection_args, block_selection_options>;
+
 /// See spec/problem_of.hpp.
 blocksparse_problem problem_type(const blocksparse_attention_args&);
 inline bool rows_are_unaligned(const blocksparse_attention_args& args) noexcept {
@@ -50,6 +58,10 @@ inline bool rows_are_unaligned(const native_sparse_attention_args& args) noexcep
 native_sparse_backward_problem problem_type(const native_sparse_attention_backward_args&);
 inline bool rows_are_unaligned(const native_sparse_attention_backward_args& args) noexcept {
   return are_unaligned(args.q, args.k, args.v);
+}
+block_selection_problem problem_type(const block_selection_args&);
+inline bool rows_are_unaligned(const block_selection_args& args) noexcept {
+  return are_unaligned(args.q, args.k);
 }
 
 }  // namespace tessera

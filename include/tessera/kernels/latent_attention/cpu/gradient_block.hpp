@@ -156,16 +156,24 @@ class gradient_block {
     const reg correction = vec::broadcast(scratch_.correction[r]);
     const reg taint = vec::broadcast(scratch_.taint[r]);
     const reg scale = vec::broadcast(args_.softmax_scale);
+    float kept[shape::block_keys];  // what weights are multiplied by behind their sum
+    std::fill_n(kept, shape::block_keys, 1.0f);
+    if (args_.dropout) {
+      mod_.for_each_kept(r, keys, [&](int c, reg keeps) {
+        vec::store(kept + c, vec::mul(keeps, vec::broadcast(args_.out_factor)));
+      });
+    }
     for (int c = 0; c < keys.count; c += vec::width) {
       const reg score = vec::load(weights + c);
       const auto where_seen = [&](reg x) {
         return vec::select_below(score, hidden, vec::zero(), x);
       };
       const reg weight = where_seen(prim::exp_of<isa_type>(vec::sub(score, shift)));
-      const reg d_score =
-          where_seen(vec::mul(weight, vec::sub(vec::load(d_before + c), correction)));
+      const reg keeps = vec::load(kept + c);
+      const reg d_weight = vec::mul(vec::load(d_before + c), keeps);
+      const reg d_score = where_seen(vec::mul(weight, vec::sub(d_weight, correction)));
       const reg slope = capped ? vec::load(scratch_.slopes + c) : vec::broadcast(1.0f);
-      vec::store(weights + c, where_seen(vec::add(weight, taint)));
+      vec::store(weights + c, where_seen(vec::add(vec::mul(weight, keeps), taint)));
       vec::store(d_scores + c, d_score);
       vec::store(d_before + c, where_seen(vec::mul(vec::mul(d_score, slope), scale)));
     }

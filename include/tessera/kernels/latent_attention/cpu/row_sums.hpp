@@ -82,7 +82,8 @@ class row_sums {
   /// Memory for [block_rows, score_stride] scores and [block_rows, stride()] weighted values.
   row_sums(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows, float* scores,
            float* out)
-      : rows_(rows),
+      : drops_(args.dropout),
+        rows_(rows),
         mod_(args, rows),
         scores_(scores),
         out_(out),
@@ -101,7 +102,13 @@ class row_sums {
   /// sums up to then count relative to it.
   float weigh(int r, const key_range& keys) {
     mod_.apply(r, keys, scores(r));
-    return softmax(state_[r], keys.count, scores(r));
+    const float factor = softmax(state_[r], keys.count, scores(r));
+    if (drops_) {
+      mod_.for_each_kept(r, keys, [&](int c, reg kept) {
+        vec::store(scores(r) + c, vec::mul(vec::load(scores(r) + c), kept));
+      });
+    }
+    return factor;
   }
 
   void rescale(int r, float factor) { scale_row<Kernel>(summed(), r, factor); }
@@ -140,6 +147,7 @@ class row_sums {
     return factor;
   }
 
+  const bool drops_;  ///< weights, behind their sum
   const query_rows<Kernel>& rows_;
   score_mod<Kernel> mod_;
   float *scores_, *out_;

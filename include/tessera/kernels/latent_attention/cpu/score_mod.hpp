@@ -1,4 +1,5 @@
 // From products to logits: scale, soft cap, bias, and who sees whom; one row of a tile at a time.
+// Which weights dropout keeps.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
+#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cpu/math.hpp>
 
@@ -39,6 +41,21 @@ class score_mod {
     const int end = static_cast<int>(shape::columns_of(keys.count));
     for (int c = 0; c < column_of(seen.begin, keys); ++c) scores[c] = prim::minus_infinity;
     for (int c = column_of(seen.end, keys); c < end; ++c) scores[c] = prim::minus_infinity;
+  }
+
+  /// Calls body(column, register) for the keys of row `r`: 1 where dropout keeps the weight, else
+  /// 0.
+  template <class Body>
+  void for_each_kept(int r, const key_range& keys, const Body& body) const {
+    constexpr int together = prim::dropout_keys_at_once;
+    const query_row of = rows_.row(r);
+    float kept[together];
+    for (int first = 0; first < keys.count; first += together) {
+      prim::dropout_kept(args_.dropout_seed, args_.dropout_threshold, rows_.sequence().index,
+                         static_cast<int>(of.head), of.token, keys.key0 + first, kept);
+      const int end = std::min(keys.count, first + together);
+      for (int c = first; c < end; c += vec::width) body(c, vec::load(kept + (c - first)));
+    }
   }
 
  private:

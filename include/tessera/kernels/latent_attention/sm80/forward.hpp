@@ -90,6 +90,18 @@ __global__ void __launch_bounds__(Threads, 2)
       *reinterpret_cast<float4*>(&memory.weights[tile_sums::column() + j][tile_sums::row()]) =
           make_float4(scores.at[0][j], scores.at[1][j], scores.at[2][j], scores.at[3][j]);
     }
+    if (args.dropout) {
+      // In their place in memory: registers are for sums.
+#pragma unroll 1
+      for (int r = tile_sums::row(); r < tile_sums::row() + 4; ++r) {
+        const float4 kept = kept_weights(args, rows, r, key0, 1.0f);
+        float(*const weights)[tile_stride] = memory.weights + tile_sums::column();
+        weights[0][r] *= kept.x;
+        weights[1][r] *= kept.y;
+        weights[2][r] *= kept.z;
+        weights[3][r] *= kept.w;
+      }
+    }
 
     const int count = static_cast<int>(keys.end - key0 < tile_side ? keys.end - key0 : tile_side);
     for (std::int64_t column = 0; column < args.value; column += tile_side) {

@@ -90,6 +90,11 @@ __device__ __forceinline__ gradient_tile gradient_of(const latent_attention_kern
     const bool held = r < rows.count;
     const float shift = held ? lse_of(args, rows, r) : prim::minus_infinity;
     const float2 row = held ? sums.rows[rows.number(args, r)] : float2{};
+    float kept[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if (args.dropout) {
+      const float4 four = kept_weights(args, rows, r, key0, args.out_factor);
+      kept[0] = four.x, kept[1] = four.y, kept[2] = four.z, kept[3] = four.w;
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       float& weight = made.weights.at[i][j];
@@ -99,8 +104,8 @@ __device__ __forceinline__ gradient_tile gradient_of(const latent_attention_kern
         continue;
       }
       const float w = exponential(weight - shift);
-      d_score = w * (d_score - row.x);
-      weight = w + row.y;
+      d_score = w * (kept[j] * d_score - row.x);
+      weight = fmaf(w, kept[j], row.y);
     }
   }
   return made;

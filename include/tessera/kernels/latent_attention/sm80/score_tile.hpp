@@ -7,6 +7,7 @@
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/kernels/latent_attention/sm80/float_tile.hpp>
 #include <tessera/kernels/latent_attention/sm80/sequences.hpp>
+#include <tessera/prim/common/dropout.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/tanh.hpp>
@@ -178,6 +179,21 @@ class score_mod {
   const row_block& rows_;
   int begin_[4], end_[4];  ///< of the keys that a row sees
 };
+
+/// What dropout multiplies the weights of a row of the block by, of the thread's four keys: `scale`
+/// or 0. They are those of one counter of the generator, whatever the tile.
+__device__ __forceinline__ float4 kept_weights(const latent_attention_kernel_args& args,
+                                               const row_block& rows, int r, std::int64_t key0,
+                                               float scale) {
+  static_assert(tile_side % 4 == 0);
+  const prim::philox_block words =
+      prim::dropout_words(args.dropout_seed, rows.seq.index, static_cast<int>(rows.head(r)),
+                          rows.token(r), key0 + tile_sums::column());
+  const auto factor = [&](std::uint32_t word) {
+    return word >= args.dropout_threshold ? scale : 0.0f;
+  };
+  return make_float4(factor(words[0]), factor(words[1]), factor(words[2]), factor(words[3]));
+}
 
 /// Products of queries and keys, both parts.
 __device__ __forceinline__ void multiply_scores(const tile_operands& of, tile_memory& memory,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include <tessera/kernels/sparse_attention/cpu/native_sparse_rows.hpp>
 #include <tessera/kernels/sparse_attention/cpu/softmax_block.hpp>
@@ -32,14 +33,8 @@ class block_selection {
   /// of complete blocks are known.
   void add(const token_sequence& tokens, std::int64_t kv_head, const row_list& list,
            const float* lse, softmax_block<Isa>& block) {
-    constexpr auto branch = sparse_branch::compressed;
     const std::int64_t first_token = list.token[0];
-    const key_range all = rows_.seen_by(branch, first_token, list.token[list.count - 1]);
-    for (std::int64_t first = all.begin; first < all.end; first += block_keys) {
-      rows_.load_tile(branch, tokens, kv_head, first,
-                      std::min<std::int64_t>(block_keys, all.end - first), block);
-      block.compute_scores({rows_.args().softmax_scale});
-      rows_.hide(branch, list, first, block);
+    rows_.for_each_tile_of_means(tokens, kv_head, list, block, [&](std::int64_t first) {
       for (int r = 0; r < list.count; ++r) {
         const auto shift = vec::broadcast(prim::finite_maximum(lse[r]));
         float* const sums = importance_ + (list.token[r] - first_token) * stride_ + first;
@@ -48,19 +43,22 @@ class block_selection {
           vec::store(sums + c, vec::add(vec::load(sums + c), weight));
         }
       }
-    }
+    });
   }
 
-  /// Selects for token `first` + `at` of the list: its own block, then by weight, lower numbers
-  /// first where it is the same. NaN has no weight.
+  /// Selects for token `first` + `at` of the list: its own block, then those that are selected
+  /// anyway, then by weight, lower numbers first where it is the same. NaN has no weight.
   void select(std::int64_t first, std::int64_t at) {
-    const std::int64_t own = (first + at) / rows_.args().block_size;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const native_sparse_kernel_args& args = rows_.args();
+    const std::int64_t own = (first + at) / args.block_size;
     const std::int64_t others = std::min(slots_ - 1, own);
     float* const weights = importance_ + at * stride_;
     std::int32_t* const to = numbers_ + at * slots_;
     for (std::int32_t block = 0; block < own; ++block) {
       order_[block] = block;
       if (!(weights[block] >= 0.0f)) weights[block] = -1.0f;
+      if (block < args.first_blocks || own - block < args.last_blocks) weights[block] = infinity;
     }
     std::partial_sort(order_, order_ + others, order_ + own, [&](std::int32_t a, std::int32_t b) {
       return weights[a] != weights[b] ? weights[a] > weights[b] : a < b;

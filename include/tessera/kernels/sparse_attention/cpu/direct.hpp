@@ -79,5 +79,12 @@ status launch(const native_sparse_attention_backward_args& args,
   return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
       native_sparse_backward_op::native_sparse_attention_backward, args, options, where);
 }
+/// The same for `block_selection`, by a row of native sparse attention without a type.
+template <class Row>
+status launch(const block_selection_args& args, const block_selection_options& options,
+              const cpu& where = {}) {
+  return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
+      block_selection_op::block_selection, args, options, where);
+}
 
 }  // namespace tessera

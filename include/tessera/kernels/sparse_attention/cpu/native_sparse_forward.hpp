@@ -33,6 +33,14 @@ void attend_to(const native_sparse_rows<Isa>& rows, sparse_branch branch,
   }
 }
 
+/// The softmax of the rows of a list over the blocks that tokens [first, last] see the means of,
+/// without values.
+template <class Isa>
+void weigh_means(const native_sparse_rows<Isa>& rows, const token_sequence& tokens,
+                 std::int64_t kv_head, const row_list& list, softmax_block<Isa>& block) {
+  rows.for_each_tile_of_means(tokens, kv_head, list, block, [&](std::int64_t) { block.weigh(); });
+}
+
 /// Where every list of tokens loads its keys itself.
 struct no_packed_keys {
   struct products {};
@@ -125,6 +133,7 @@ class native_sparse_forward {
     const token_sequence& tokens = at.tokens;
     const std::int64_t kv_head = at.kv_head;
     if (selects()) select(rows, tokens, kv_head, queries, mine);
+    if (args_.out.data == nullptr) return;
     rows.for_each_heads(kv_head, [&](head_range heads) {
       list_rows(queries, heads, mine.list);
       std::fill(mine.out, mine.out + mine.list.count * mine.block.v_stride, 0.0f);
@@ -154,12 +163,17 @@ class native_sparse_forward {
     }
   }
 
-  /// Softmax over all that the tokens see of a branch that is no list.
-  void attend_to_branch(const rows_type& rows, sparse_branch branch, const token_sequence& tokens,
-                        std::int64_t kv_head, key_range queries, thread_memory& mine) const {
+  /// Those of the list, which have seen nothing.
+  void load_queries(const token_sequence& tokens, thread_memory& mine) const {
     mine.block.load_queries(args_.q, mine.list.count,
                             rows_type::offsets(args_.q, tokens, mine.list));
     mine.block.start();
+  }
+
+  /// Softmax over all that the tokens see of a branch that is no list.
+  void attend_to_branch(const rows_type& rows, sparse_branch branch, const token_sequence& tokens,
+                        std::int64_t kv_head, key_range queries, thread_memory& mine) const {
+    load_queries(tokens, mine);
     attend_to(rows, branch, tokens, kv_head, mine.list,
               rows.seen_by(branch, queries.begin, queries.end - 1), mine.block);
   }
@@ -170,7 +184,8 @@ class native_sparse_forward {
     mine.selection.clear(queries.end - queries.begin);
     rows.for_each_heads(kv_head, [&](head_range heads) {
       list_rows(queries, heads, mine.list);
-      attend_to_branch(rows, sparse_branch::compressed, tokens, kv_head, queries, mine);
+      load_queries(tokens, mine);
+      weigh_means(rows, tokens, kv_head, mine.list, mine.block);
       for (int r = 0; r < mine.list.count; ++r) {
         mine.lse[r] = prim::finish_row(mine.block.state[r], nullptr, 0, 0, true).lse;
       }
@@ -199,9 +214,7 @@ class native_sparse_forward {
     for (std::int64_t token = queries.begin; token < queries.end; ++token) {
       mine.list.clear();
       mine.list.add(token, heads.begin, heads.end);
-      mine.block.load_queries(args_.q, mine.list.count,
-                              rows_type::offsets(args_.q, tokens, mine.list));
-      mine.block.start();
+      load_queries(tokens, mine);
       for_each_block(rows, tokens, kv_head, queries, token, mine, [&](key_range keys) {
         attend_to(rows, sparse_branch::selected, tokens, kv_head, mine.list, keys, mine.block);
       });

@@ -132,7 +132,7 @@ class native_sparse_rows {
     }
   }
 
-  /// Means of the keys and values of all blocks.
+  /// Means of the keys of all blocks, and of their values where these are attended to.
   void make_means(int threads) const {
     const std::int64_t items = args_.sequences.count * args_.kv_heads * most_blocks();
     prim::parallel_items<Isa>(items, threads, [&](std::int64_t item, int) {
@@ -140,6 +140,7 @@ class native_sparse_rows {
       const token_sequence tokens = sequence(item / (most_blocks() * args_.kv_heads));
       if (block >= blocks_in(tokens.length)) return;
       make_mean(args_.k, means_of_k_, args_.head_dim, tokens, head, block);
+      if (!has(sparse_branch::compressed)) return;
       make_mean(args_.v, means_of_v_, args_.v_head_dim, tokens, head, block);
     });
   }
@@ -189,15 +190,29 @@ class native_sparse_rows {
                  std::int64_t first, std::int64_t count, Block& block) const {
     const bool compressed = branch == sparse_branch::compressed;
     const auto from = [&](const sparse_rows& rows) {
-      const std::int64_t begin =
-          compressed ? kv_head * rows.head + (tokens.first_block + first) * rows.token
-                     : offset(rows, tokens, first, kv_head);
-      return [begin, stride = rows.token](int i) { return begin + i * stride; };
+      return compressed ? mean_offsets(rows, tokens, kv_head, first)
+                        : offsets_from(offset(rows, tokens, first, kv_head), rows);
     };
     const sparse_rows& k = compressed ? means_of_k_ : args_.k;
     const sparse_rows& v = compressed ? means_of_v_ : args_.v;
     block.load_keys(k, static_cast<int>(count), from(k));
     block.load_values(v, from(v));
+  }
+  /// Calls body(first) with the scores of the rows of a list, whose queries are loaded, with the
+  /// means of complete blocks from `first` on: all tiles that one of the rows sees something of.
+  template <class Block, class Body>
+  void for_each_tile_of_means(const token_sequence& tokens, std::int64_t kv_head,
+                              const row_list& list, Block& block, const Body& body) const {
+    constexpr auto branch = sparse_branch::compressed;
+    const std::int64_t end = seen(branch, list.token[list.count - 1]).end;
+    for (std::int64_t first = 0; first < end; first += block_keys) {
+      block.load_keys(means_of_k_,
+                      static_cast<int>(std::min<std::int64_t>(block_keys, end - first)),
+                      mean_offsets(means_of_k_, tokens, kv_head, first));
+      block.compute_scores({args_.softmax_scale});
+      hide(branch, list, first, block);
+      body(first);
+    }
   }
   /// Hides what rows of a list do not see of the tile from `first` on that is loaded.
   template <class Block>
@@ -253,6 +268,15 @@ class native_sparse_rows {
   }
 
  private:
+  /// Of rows that follow each other.
+  static auto offsets_from(std::int64_t begin, const sparse_rows& rows) {
+    return [begin, stride = rows.token](int i) { return begin + i * stride; };
+  }
+  static auto mean_offsets(const sparse_rows& means, const token_sequence& tokens,
+                           std::int64_t kv_head, std::int64_t first) {
+    return offsets_from(kv_head * means.head + (tokens.first_block + first) * means.token, means);
+  }
+
   void make_mean(const sparse_rows& from, const sparse_rows& to, std::int64_t width,
                  const token_sequence& tokens, std::int64_t kv_head, std::int64_t block) const {
     float* const mean =

@@ -48,6 +48,11 @@ struct softmax_block : score_block<Isa> {
         {sums, v_stride});
   }
 
+  /// Scores become weights, and values are none.
+  void weigh() {
+    for (int r = 0; r < rows; ++r) weigh(r);
+  }
+
   /// The finished row: sums become its output, times `factor`.
   prim::softmax_result finish(int r, const float* sinks, std::int64_t sink_count,
                               std::int64_t sink_stride) const {

@@ -14,18 +14,18 @@
 namespace tessera::kernels::sparse_attention::sm80 {
 
 /// Tiles of a block of threads: keys, what their elements leave of means, values.
-template <class Kernel>
+template <class Kernel, int Keys, int Tokens>
 struct branch_tiles {
   using element = element_t<Kernel::config.type>;
   using words = prim::cuda::half_words<element>;
   static constexpr int width = Kernel::config.head_dim;
-  static constexpr int keys = 32;
-  static constexpr int warps = 8;  ///< tokens of a block
+  static constexpr int keys = Keys;
+  static constexpr int warps = Tokens;  ///< of a block, a token each
   static constexpr int block_threads = warps * prim::cuda::warp_size;
   static constexpr int groups = keys / 16, dims = width / 16;
   using kv_tile = prim::cuda::shared_tile<keys, width>;
   static constexpr int rest_at = kv_tile::bytes, values_at = 2 * kv_tile::bytes;
-  static constexpr int shared_bytes = 3 * kv_tile::bytes;
+  static constexpr int key_bytes = 2 * kv_tile::bytes, shared_bytes = 3 * kv_tile::bytes;
 
   /// Two numbers as elements, and what these leave of them.
   static __device__ __forceinline__ std::uint32_t split(float low, float high,
@@ -38,11 +38,12 @@ struct branch_tiles {
     return word;
   }
 
-  /// Keys [first, first + count) of a branch; rows behind them are zeros. All threads.
+  /// Keys [first, first + count) of a branch, with or without values; rows behind them are zeros.
+  /// All threads.
   static __device__ __forceinline__ void load(const native_sparse_launch& launch,
-                                              sparse_branch branch, const token_sequence& tokens,
-                                              std::int64_t kv_head, std::int64_t first, int count,
-                                              std::uint32_t to) {
+                                              sparse_branch branch, bool values,
+                                              const token_sequence& tokens, std::int64_t kv_head,
+                                              std::int64_t first, int count, std::uint32_t to) {
     const bool compressed = branch == sparse_branch::compressed;
     const native_sparse_kernel_args& call = launch.call;
 #pragma unroll 2
@@ -53,14 +54,16 @@ struct branch_tiles {
       if (present && compressed) {
         load_mean(launch.means_k, tokens, kv_head, first + r, chunk, k, rest);
         std::uint32_t unused[4];
-        load_mean(launch.means_v, tokens, kv_head, first + r, chunk, v, unused);
+        if (values) {
+          load_mean(launch.means_v, tokens, kv_head, first + r, chunk, v, unused);
+        }
       } else if (present) {
         load_key(call.k, tokens, kv_head, first + r, chunk, k);
         load_key(call.v, tokens, kv_head, first + r, chunk, v);
       }
       const std::uint32_t place = to + kv_tile::offset(r, chunk);
       prim::cuda::store_shared_16(place, k);
-      prim::cuda::store_shared_16(place + values_at, v);
+      if (values) prim::cuda::store_shared_16(place + values_at, v);
       if (compressed) prim::cuda::store_shared_16(place + rest_at, rest);
     }
   }

@@ -18,6 +18,8 @@
 #include <type_traits>
 
 #include <tessera/families/sparse_attention/block_mask.hpp>
+#include <tessera/families/sparse_attention/block_selection_args.hpp>
+#include <tessera/families/sparse_attention/block_selection_options.hpp>
 #include <tessera/families/sparse_attention/blocksparse_args.hpp>
 #include <tessera/families/sparse_attention/blocksparse_options.hpp>
 #include <tessera/families/sparse_attention/declaration.hpp>
@@ -92,6 +94,13 @@ status launch(const native_sparse_attention_backward_args& args,
               const native_sparse_attention_options& options, const cuda& where) {
   return direct::launch_sparse<Kernel>(native_sparse_backward_op::native_sparse_attention_backward,
                                        args, options, where, prim::no_mask_functor{});
+}
+/// The same for `block_selection`, by a row of native sparse attention forward.
+template <class Kernel>
+status launch(const block_selection_args& args, const block_selection_options& options,
+              const cuda& where) {
+  return direct::launch_sparse<Kernel>(block_selection_op::block_selection, args, options, where,
+                                       prim::no_mask_functor{});
 }
 
 }  // namespace tessera

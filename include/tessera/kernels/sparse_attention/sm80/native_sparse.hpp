@@ -15,6 +15,7 @@
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_keys.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_queries.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_rows.hpp>
+#include <tessera/kernels/sparse_attention/sm80/native_sparse_selecting.hpp>
 #include <tessera/kernels/sparse_attention/sm80/native_sparse_selection.hpp>
 #include <tessera/kernels/sparse_attention/sm80/selected_blocks.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -43,7 +44,7 @@ class native_sparse_memory {
 
   void place_means() {
     launch_.means_k = means(launch_.call.head_dim);
-    launch_.means_v = means(launch_.call.v_head_dim);
+    if (is_compressed()) launch_.means_v = means(launch_.call.v_head_dim);
   }
   void queue_means(kernel_queue& queue) const {
     queue.run_items(&native_sparse_means<Kernel>,
@@ -109,9 +110,9 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
       launch_.others =
           sparse_rows{rows, dtype::f32, tokens * call.q_heads * width, width, call.q_heads * width};
     }
-    items_ =
-        launch_.parts(on_matrix_unit ? branch_tokens : launch_.tokens_of_list()) * call.kv_heads;
-    workers_ = std::min<std::int64_t>(items_, std::max(1, multiprocessors) * 4);
+    items_ = launch_.parts(tokens_of_worker()) * call.kv_heads;
+    most_workers_ = std::max(1, multiprocessors) * 4;
+    workers_ = std::min<std::int64_t>(items_, most_workers_);
     if (launch_.selects()) place_selection();
     if constexpr (on_matrix_unit) selected_.place(launch_, multiprocessors, parts_);
   }
@@ -123,7 +124,9 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
                                               cuda::entry_of(&clear_unused_slots<Kernel>)};
     if constexpr (on_matrix_unit) {
       all.push_back(cuda::entry_of(&native_sparse_attend_branches<Kernel>,
-                                   branch_tiles<Kernel>::shared_bytes));
+                                   value_tiles<Kernel>::shared_bytes));
+      all.push_back(
+          cuda::entry_of(&native_sparse_select_tiles<Kernel>, score_tiles<Kernel>::key_bytes));
       Selected::add_entries(all);
     } else {
       all.push_back(cuda::entry_of(&native_sparse_select<Kernel>, selection_bytes(most_head_dim)));
@@ -143,8 +146,10 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
         queue.run(&native_sparse_select<Kernel>, workers_, threads, selection_bytes(call.head_dim),
                   launch_, launch_.parts(launch_.tokens_of_list()));
       }
-      queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
-                      attend_bytes(call.head_dim, call.v_head_dim), launch_);
+      if (attends()) {
+        queue.run_items(&native_sparse_attend<Kernel>, row_items(), threads,
+                        attend_bytes(call.head_dim, call.v_head_dim), launch_);
+      }
     }
     queue_clearing(queue, call.out, call.q_heads, call.v_head_dim);
     if (launch_.packed() && call.selected.data != nullptr) {
@@ -161,8 +166,7 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
   /// Weights of blocks, and places for the selection where the call has none.
   void place_selection() {
     const native_sparse_kernel_args& call = launch_.call;
-    const std::int64_t tokens_of_worker = on_matrix_unit ? branch_tokens : launch_.tokens_of_list();
-    parts_.take(launch_.weights, workers_ * tokens_of_worker * launch_.most_blocks());
+    parts_.take(launch_.weights, workers_ * tokens_of_worker() * launch_.most_blocks());
     launch_.looked_slots =
         std::min(call.block_count, std::max<std::int64_t>(1, launch_.most_blocks()));
     launch_.looked_at = call.selected;
@@ -173,24 +177,35 @@ class native_sparse_forward_row : native_sparse_memory<Kernel> {
     parts_.take(launch_.looked_at.data, launch_.all_tokens() * call.kv_heads * slots);
   }
 
+  /// False where blocks are selected and no more.
+  bool attends() const { return launch_.call.out.data != nullptr; }
   bool has_others() const { return is_compressed() || launch_.call.g_swa.data != nullptr; }
-  /// Tokens whose other branches a block of threads has.
-  static constexpr std::int64_t branch_tokens = 8;
+  /// Tokens that a block of threads selects for at a time.
+  std::int64_t tokens_of_worker() const {
+    if constexpr (on_matrix_unit) return score_tiles<Kernel>::warps;
+    return launch_.tokens_of_list();
+  }
 
-  /// The other branches and the selection, then selected blocks.
+  /// The other branches, the selection, then selected blocks.
   void queue_tiles(kernel_queue& queue) const {
-    using branches = branch_tiles<Kernel>;
-    static_assert(branches::warps == branch_tokens);
-    if (launch_.selects() || has_others()) {
-      queue.run(&native_sparse_attend_branches<Kernel>, workers_, branches::block_threads,
-                branches::shared_bytes, launch_, items_);
+    using values = value_tiles<Kernel>;
+    using scores = score_tiles<Kernel>;
+    if (has_others()) {
+      const std::int64_t items = launch_.parts(values::warps) * launch_.call.kv_heads;
+      queue.run(&native_sparse_attend_branches<Kernel>, std::min(items, most_workers_),
+                values::block_threads, values::shared_bytes, launch_, items);
     }
-    selected_.queue(queue, launch_);
+    if (launch_.selects()) {
+      queue.run(&native_sparse_select_tiles<Kernel>, workers_, scores::block_threads,
+                scores::key_bytes, launch_, items_);
+    }
+    if (attends()) selected_.queue(queue, launch_);
   }
 
   Selected selected_;
   std::int64_t items_ = 0;    ///< pieces of work of the selection
   std::int64_t workers_ = 0;  ///< its blocks of threads, each with weights of its own
+  std::int64_t most_workers_ = 1;
 };
 
 template <class Kernel>

@@ -256,7 +256,8 @@ struct row_list {
   }
 };
 
-/// Means of the keys and values of all blocks: a block of threads for each block and head.
+/// Means of the keys of all blocks, and of their values where these are attended to: a block of
+/// threads for each block and head.
 template <class Kernel>
 __global__ void __launch_bounds__(threads)
     native_sparse_means(const __grid_constant__ native_sparse_launch launch, std::int64_t items) {
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(threads)
       }
     };
     average(call.k, launch.means_k, call.head_dim);
-    average(call.v, launch.means_v, call.v_head_dim);
+    if (call.g_cmp.data != nullptr) average(call.v, launch.means_v, call.v_head_dim);
   }
 }
 

@@ -21,19 +21,44 @@ __device__ __forceinline__ std::uint32_t rank_of(float weight) {
   return weight >= 0.0f ? __float_as_uint(weight) + 1 : 0;
 }
 
-/// The smallest rank of the `wanted` highest of `count` weights, by a warp: bit by bit, the largest
-/// number that so many ranks reach.
-__device__ __forceinline__ std::uint32_t lowest_of_highest(const float* weights, std::int64_t count,
-                                                           std::int64_t wanted, unsigned lane) {
+/// The largest number that so many ranks reach, bit by bit, by a warp: `reaching(candidate)` says
+/// how many of a lane's do.
+template <class Reaching>
+__device__ __forceinline__ std::uint32_t largest_reached(std::int64_t wanted,
+                                                         const Reaching& reaching) {
   std::uint32_t found = 0;
   for (std::uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
-    int mine = 0;
-    for (std::int64_t n = lane; n < count; n += prim::cuda::warp_size) {
-      mine += rank_of(weights[n]) >= (found | bit) ? 1 : 0;
-    }
-    if (__reduce_add_sync(prim::cuda::all_lanes, mine) >= wanted) found |= bit;
+    if (__reduce_add_sync(prim::cuda::all_lanes, reaching(found | bit)) >= wanted) found |= bit;
   }
   return found;
+}
+
+/// The smallest rank of the `wanted` highest of `count` weights, by a warp. Few are held in
+/// registers.
+__device__ __forceinline__ std::uint32_t lowest_of_highest(const float* weights, std::int64_t count,
+                                                           std::int64_t wanted, unsigned lane) {
+  constexpr int held = 16;
+  if (count > held * prim::cuda::warp_size) {
+    return largest_reached(wanted, [&](std::uint32_t candidate) {
+      int mine = 0;
+      for (std::int64_t n = lane; n < count; n += prim::cuda::warp_size) {
+        mine += rank_of(weights[n]) >= candidate ? 1 : 0;
+      }
+      return mine;
+    });
+  }
+  std::uint32_t ranks[held];
+#pragma unroll
+  for (int i = 0; i < held; ++i) {
+    const int n = static_cast<int>(lane) + i * prim::cuda::warp_size;
+    ranks[i] = n < count ? rank_of(weights[n]) : 0;
+  }
+  return largest_reached(wanted, [&](std::uint32_t candidate) {
+    int mine = 0;
+#pragma unroll
+    for (const std::uint32_t rank : ranks) mine += rank >= candidate ? 1 : 0;
+    return mine;
+  });
 }
 
 /// Calls put(slot, number) for the `wanted` blocks before `count` of the highest weights, in their
@@ -64,12 +89,28 @@ __device__ __forceinline__ void select_blocks(const float* weights, std::int64_t
   }
 }
 
+/// More than any weight for blocks before `own` that are selected anyway. A warp.
+__device__ __forceinline__ void weigh_blocks_selected_anyway(const native_sparse_kernel_args& call,
+                                                             std::int64_t own, float* weights) {
+  const std::int64_t first_end = call.first_blocks < own ? call.first_blocks : own;
+  const std::int64_t before = call.last_blocks - 1;
+  const std::int64_t last_begin = before < own ? own - before : 0;
+  const float infinity = __int_as_float(0x7f800000);
+  const unsigned lane = threadIdx.x % prim::cuda::warp_size;
+  for (std::int64_t n = lane; n < first_end; n += prim::cuda::warp_size) weights[n] = infinity;
+  for (std::int64_t n = last_begin + lane; n < own; n += prim::cuda::warp_size) {
+    weights[n] = infinity;
+  }
+  __syncwarp();
+}
+
 /// The blocks that a token looks at, by the weights of those in front of its own. A warp.
 __device__ __forceinline__ void store_selection(const native_sparse_launch& launch,
                                                 const token_sequence& tokens, std::int64_t token,
-                                                std::int64_t kv_head, const float* weights) {
+                                                std::int64_t kv_head, float* weights) {
   const native_sparse_kernel_args& call = launch.call;
   const std::int64_t own = token / call.block_size;
+  weigh_blocks_selected_anyway(call, own, weights);
   const std::int64_t others = launch.looked_slots - 1 < own ? launch.looked_slots - 1 : own;
   const sparse_slots& to = launch.looked_at;
   std::int32_t* const slots = to.data + native_sparse_launch::slot(to, tokens, token, kv_head);

@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(selected_tiles<Kernel>::warps * 32)
   prim::cuda::wait_copies<0>();
   __syncwarp();
   typename tiles::rows rows;
-  rows.load_queries(q_tile, lane);
+  rows.load_queries(q_tile, call.softmax_scale, lane);
+  const float units = tiles::rows::units_of(call.softmax_scale);
 
   std::uint32_t stage = 0;
 #pragma unroll 1
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(selected_tiles<Kernel>::warps * 32)
     prim::cuda::wait_copies<1>();
     __syncwarp();
     rows.template add<unseen_values::zeros>(stages + stage * tiles::stage_bytes, count_of(now),
-                                            call.softmax_scale, lane);
+                                            units, lane);
     __syncwarp();
     now = next;
     stage ^= 1u;

@@ -27,20 +27,33 @@ struct token_rows {
   using q_tile = prim::cuda::shared_tile<tile, width>;
   using kv_tile = prim::cuda::shared_tile<Keys, width>;
   static constexpr int groups = Keys / 16, dims = width / 16;
+  static constexpr float most_exponent = 8.0f;
   prim::cuda::fragment_a q[dims];
   prim::cuda::accumulator out[2 * dims] = {};
+  /// Products that weights stand beside: a maximum, but for weights of up to 2^most_exponent.
   float maximum[2] = {prim::minus_infinity, prim::minus_infinity};
   float denominator[2] = {0.0f, 0.0f};
 
-  __device__ __forceinline__ void load_queries(std::uint32_t from, unsigned lane) {
+  /// Their products with keys are what `units_of` multiplies: of scales below 0 they change their
+  /// sign, of 0 they are zeros.
+  __device__ __forceinline__ void load_queries(std::uint32_t from, float scale, unsigned lane) {
+    const std::uint32_t kept = scale == 0.0f ? 0u : 0xffffffffu;
+    const std::uint32_t sign = scale < 0.0f ? 0x80008000u : 0u;
 #pragma unroll
     for (int d = 0; d < dims; ++d) {
       prim::cuda::load_matrices(q[d].reg, q_tile::step(from + q_tile::lane_of_a(lane), 0, d));
+#pragma unroll
+      for (std::uint32_t& two : q[d].reg) two = (two & kept) ^ sign;
     }
   }
-  /// Adds the first `count` keys of a tile, behind which its values lie.
+  /// Exponents of two that a product counts for. Above 0, so that the largest product has the
+  /// largest weight, and the scale goes into the exponent with one operation.
+  static __device__ __forceinline__ float units_of(float scale) {
+    return scale == 0.0f ? prim::log2_e : fabsf(scale) * prim::log2_e;
+  }
+  /// Adds the first `count` keys of a tile, behind which its values lie. `units`: of products.
   template <unseen_values Unseen>
-  __device__ __forceinline__ void add(std::uint32_t keys, int count, float scale, unsigned lane) {
+  __device__ __forceinline__ void add(std::uint32_t keys, int count, float units, unsigned lane) {
     prim::cuda::accumulator scores[2 * groups] = {};
     const std::uint32_t k_lane = keys + kv_tile::lane_of_b(lane);
 #pragma unroll
@@ -52,11 +65,6 @@ struct token_rows {
         words::template multiply_add<0>(scores[2 * g], q[d], k);
         words::template multiply_add<1>(scores[2 * g + 1], q[d], k);
       }
-    }
-#pragma unroll
-    for (auto& pair : scores) {
-#pragma unroll
-      for (float& score : pair.at) score *= scale;
     }
     const int t = static_cast<int>(lane) % 4;
     // Tiles that are seen as a whole go their own way only where values are masked besides: the
@@ -70,7 +78,7 @@ struct token_rows {
         }
       }
     }
-    weigh(scores);
+    weigh(scores, units);
     const std::uint32_t v_lane = keys + kv_tile::bytes + kv_tile::lane_of_a(lane);
     if (Unseen == unseen_values::zeros || count == Keys) {
       add_values(scores, v_lane, [](int, prim::cuda::fragment_b2&) {});
@@ -122,8 +130,9 @@ struct token_rows {
   }
 
  private:
-  /// Weights in the place of scores.
-  __device__ __forceinline__ void weigh(prim::cuda::accumulator (&scores)[2 * groups]) {
+  /// Weights in the place of products.
+  __device__ __forceinline__ void weigh(prim::cuda::accumulator (&scores)[2 * groups],
+                                        float units) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float most = maximum[half];
@@ -132,9 +141,10 @@ struct token_rows {
         most = fmaxf(most, fmaxf(pair.at[2 * half], pair.at[2 * half + 1]));
       }
       most = prim::cuda::maximum_of_quad(most);
-      const float shift = prim::finite_maximum(most);
-      if (most != maximum[half]) {
-        const float rescale = prim::cuda::exp2_fast((maximum[half] - shift) * prim::log2_e);
+      // Raised only where a weight would be above 2^most_exponent: of the rows of a warp one has a
+      // new maximum in most tiles, for which all would wait.
+      if ((most - maximum[half]) * units > most_exponent) {
+        const float rescale = prim::cuda::exp2_fast((maximum[half] - most) * units);
         denominator[half] *= rescale;
 #pragma unroll
         for (auto& sums : out) {
@@ -143,12 +153,13 @@ struct token_rows {
         }
         maximum[half] = most;
       }
+      const float minus_shift = -prim::finite_maximum(maximum[half]) * units;
 #pragma unroll
       for (auto& pair : scores) {
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
           float& weight = pair.at[2 * half + odd];
-          weight = prim::cuda::exp2_fast((weight - shift) * prim::log2_e);
+          weight = prim::cuda::exp2_fast(fmaf(weight, units, minus_shift));
           denominator[half] += weight;
         }
       }

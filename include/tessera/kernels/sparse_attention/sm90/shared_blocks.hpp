@@ -183,12 +183,13 @@ __global__ void __launch_bounds__(shared_tiles<Kernel>::block_threads, 1)
   typename tiles::rows rows;
   prim::cuda::wait_copies<0>();
   __syncwarp();
-  rows.load_queries(q_tile, lane);
+  rows.load_queries(q_tile, call.softmax_scale, lane);
   __syncthreads();
   if (warp >= tiles::first_stages && warp < tiles::stages && warp < ring.count()) ring.bring(warp);
   if (!is_token) return;
 
   const auto in_sequence = static_cast<int>(token), block_size = static_cast<int>(call.block_size);
+  const float units = tiles::rows::units_of(call.softmax_scale);
   own_blocks<tiles::tokens> own(shared.blocks, warp);
 #pragma unroll 1
   for (int place = own.next(); place < shared.blocks.count; place = own.next()) {
@@ -200,8 +201,7 @@ __global__ void __launch_bounds__(shared_tiles<Kernel>::block_threads, 1)
       const std::uint32_t tile = ring.wait(number);
       if (left > 0) {
         // Tokens behind this one may see the other keys.
-        rows.template add<sm80::unseen_values::anything>(tile, min(left, tiles::keys),
-                                                         call.softmax_scale, lane);
+        rows.template add<sm80::unseen_values::anything>(tile, min(left, tiles::keys), units, lane);
       }
       ring.release(number);
     }
