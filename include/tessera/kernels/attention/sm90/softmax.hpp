@@ -31,6 +31,7 @@ struct lane_tile {
   std::uint32_t weights[Traits::weight_words];
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
+  bool looks;               ///< trusts_reference: weights of the warp have been too large before
   float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];            ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];         ///< calls_functors
@@ -143,6 +144,7 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
     lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config);
     lane.sum[half] = 0.0f;
   }
+  lane.looks = false;
 }
 
 /// Moves references that a score has passed too far. The products that add to `out` are under way:
