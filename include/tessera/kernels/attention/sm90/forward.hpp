@@ -21,6 +21,7 @@
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/kernels/attention/sm90/trusted_weights.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -99,7 +100,7 @@ class consumer {
       if (hides) hide_scores(planned, tile);
       set_reference(lane_, args_, uncapped);
       leave_out_unused(planned, warpgroup_, lane_);
-      exponentiate(lane_, args_, uncapped);
+      exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
         kept.draw(args_, planned, lane_, warpgroup_, tile);
@@ -123,7 +124,9 @@ class consumer {
           if (tile < first) break;
         }
         const bool hides_some = Traits::whole_tiles && lane_.walk.hides_some(tile);
-        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first);
+        // The last keys that a row sees may end with the first tile that all see.
+        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first,
+                  tile + 1 >= full_last);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
@@ -158,9 +161,10 @@ class consumer {
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
-  /// of the first under the second.
+  /// of the first under the second. `hides`: rows do not see all of the keys; `begins`: they may
+  /// have seen none before.
   __device__ __forceinline__ void next_tile(const planned_tile<Traits>& planned, int tile,
-                                            bool hides) {
+                                            bool hides, bool begins) {
     k_place_.wait_full(barriers_of_k());
     prim::cuda::keep_in_place(lane_.weights);
     prim::cuda::keep_in_place(lane_.out);
@@ -173,12 +177,18 @@ class consumer {
     mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
-    release_keys();
+    constexpr bool keeps_keys = Traits::trusts_reference && !Traits::codes_of_heads;
+    const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
+    if constexpr (!keeps_keys) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned);
     const bool uncapped = modify_scores(planned, tile, hides, ahead);
     if (hides) hide_scores(planned, tile);
-    const bool moved = follow_maximum(lane_, args_, uncapped, factors());
-    exponentiate(lane_, args_, uncapped);
+    const bool moved =
+        Traits::trusts_reference
+            ? weigh_by_reference(lane_, args_, hides || begins, places_of_rows(), keys, factors())
+            : follow_maximum(lane_, args_, uncapped, factors());
+    if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
+    if constexpr (keeps_keys) release_keys();
     kept.apply(lane_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
@@ -240,32 +250,8 @@ class consumer {
     return false;
   }
 
-  /// Scores of keys that rows do not see become -inf.
   __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
-    if constexpr (mods::hides_outside) return;
-    const int thread = static_cast<int>(prim::cuda::thread_index());
-    const int row = row_of_lane(thread, warpgroup_);
-    const int key0 = tile * Traits::block_kv + thread % 4 * 2;
-    row_keys seen[2] = {planned.keys[row], planned.keys[row + 8]};
-#pragma unroll
-    for (row_keys& keys : seen) {
-      keys.begin -= key0;
-      keys.end -= key0;
-      // A tile that other rows of the work tile are shown.
-      if (Traits::whole_tiles && lane_.walk.hides_some(tile)) keys.end = 0;
-    }
-#pragma unroll
-    for (int i = 0; i < Traits::block_kv / 2; ++i) {
-      const int column = i / 4 * 8 + i % 2;
-      lane_.scores[i] = column < seen[half_of(i)].end ? lane_.scores[i] : prim::minus_infinity;
-    }
-    // Only the left edge of a window hides keys before others.
-    if (!prim::cuda::any_of_warp(seen[0].begin > 0 || seen[1].begin > 0)) return;
-#pragma unroll
-    for (int i = 0; i < Traits::block_kv / 2; ++i) {
-      const int column = i / 4 * 8 + i % 2;
-      lane_.scores[i] = column >= seen[half_of(i)].begin ? lane_.scores[i] : prim::minus_infinity;
-    }
+    if constexpr (!mods::hides_outside) hide_outside(planned, warpgroup_, tile, lane_);
   }
 
   /// Takes the scale of the work tile's heads, and turns the signs of scores if it is below 0.

@@ -180,8 +180,9 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   }
   launched.inverse_scale = 1.0f / launched.log2_scale;
   // Without normalisation outputs are relative to the true maximum.
-  const float growth = args.normalize ? growth_of(config.type) : 0.0f;
-  launched.rescale_above = growth + headroom_of(config.type);
+  const float growth = args.normalize ? growth_of(config) : 0.0f;
+  launched.rescale_above = growth + headroom_of(config);
+  launched.follows_maximum = !args.normalize || args.row_max.data != nullptr;
   // Scales of heads are not known here: theirs is in powers of 2.
   if constexpr (!kernel_traits<Kernel, Hooks>::codes_of_heads) {
     launched.rescale_above *= launched.inverse_scale;

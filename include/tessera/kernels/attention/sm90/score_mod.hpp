@@ -219,6 +219,35 @@ __device__ __forceinline__ void leave_out_unused(const planned_tile<Traits>& pla
   }
 }
 
+/// Scores of keys that rows do not see become -inf.
+template <class Traits>
+__device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned, int warpgroup,
+                                             int tile, lane_tile<Traits>& lane) {
+  const int thread = static_cast<int>(prim::cuda::thread_index());
+  const int row = row_of_lane(thread, warpgroup);
+  const int key0 = tile * Traits::block_kv + thread % 4 * 2;
+  row_keys seen[2] = {planned.keys[row], planned.keys[row + 8]};
+#pragma unroll
+  for (row_keys& keys : seen) {
+    keys.begin -= key0;
+    keys.end -= key0;
+    // A tile that other rows of the work tile are shown.
+    if (Traits::whole_tiles && lane.walk.hides_some(tile)) keys.end = 0;
+  }
+#pragma unroll
+  for (int i = 0; i < Traits::block_kv / 2; ++i) {
+    const int column = i / 4 * 8 + i % 2;
+    lane.scores[i] = column < seen[half_of(i)].end ? lane.scores[i] : prim::minus_infinity;
+  }
+  // Only the left edge of a window hides keys before others.
+  if (!prim::cuda::any_of_warp(seen[0].begin > 0 || seen[1].begin > 0)) return;
+#pragma unroll
+  for (int i = 0; i < Traits::block_kv / 2; ++i) {
+    const int column = i / 4 * 8 + i % 2;
+    lane.scores[i] = column >= seen[half_of(i)].begin ? lane.scores[i] : prim::minus_infinity;
+  }
+}
+
 /// What draws for the lane's rows begin with, once a work tile.
 template <class Traits>
 __device__ __forceinline__ void begin_draws(const launch_args& args,

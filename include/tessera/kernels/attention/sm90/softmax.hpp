@@ -4,6 +4,7 @@
 // the true one: exact all the same, as all three share it. It moves only where a score passes it by
 // more than `rescale_above`, so that the usual tile needs neither shuffles nor rescaling: between
 // the products of one tile and those of the next stands nothing but the rounding of the weights.
+// Where nothing is done to scores their maximum is not even asked for (trusted_weights.hpp).
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct lane_tile {
   std::uint32_t weights[Traits::weight_words];
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
+  bool looks;               ///< trusts_reference: weights of the warp have been too large before
   float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];            ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];         ///< calls_functors
@@ -139,17 +141,19 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config.type);
+    lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config);
     lane.sum[half] = 0.0f;
   }
+  lane.looks = false;
 }
 
 /// Moves references that a score has passed too far. The products that add to `out` are under way:
 /// if this is true, `rescale_out` is to follow when they have ended, by factors that wait in shared
 /// memory, where `factors` is the lane's: in registers they would be in the way of every tile.
+/// `must`: they move to the maximum, passed too far or not.
 template <class Traits>
 __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
-                                               bool uncapped, float2* factors) {
+                                               bool uncapped, float2* factors, bool must = false) {
   const auto passes = [&](float most, int half) {
     if constexpr (Traits::codes_of_heads) {
       return most * lane.scale > lane.reference[half] + args.rescale_above;
@@ -164,12 +168,12 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
   }
   float most[2];
   largest_scores(lane, args, uncapped, most);
-  if (!prim::cuda::any_of_warp(passes(most[0], 0) || passes(most[1], 1))) return false;
+  if (!prim::cuda::any_of_warp(must || passes(most[0], 0) || passes(most[1], 1))) return false;
   float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    const float reference = fmaxf(logit - headroom_of(Traits::config.type), lane.reference[half]);
+    const float reference = fmaxf(logit - headroom_of(Traits::config), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
     lane.sum[half] *= rescale[half];
@@ -189,11 +193,12 @@ __device__ __forceinline__ void rescale_out(lane_tile<Traits>& lane, const float
   }
 }
 
-/// Scores become weights, in f32 where they are.
+/// Scores become weights, in f32 where they are; `sum` takes those of the lane's rows. True if one
+/// of the lane's may be too large to be rounded, as far as sums that began with 0 say.
 template <class Traits>
-__device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const launch_args& args,
-                                             bool uncapped) {
-  float chain[4] = {lane.sum[0], 0.0f, lane.sum[1], 0.0f};
+__device__ __forceinline__ bool exponentiate(lane_tile<Traits>& lane, const launch_args& args,
+                                             bool uncapped, float (&sum)[2]) {
+  float chain[4] = {sum[0], 0.0f, sum[1], 0.0f};
   const float reference[2] = {reference_of(lane, 0), reference_of(lane, 1)};
   const auto weigh = [&](int i, float scale) {
     lane.scores[i] = prim::cuda::exp2_fast(fmaf(lane.scores[i], scale, -reference[half_of(i)]));
@@ -211,8 +216,13 @@ __device__ __forceinline__ void exponentiate(lane_tile<Traits>& lane, const laun
 #pragma unroll
     for (int i = 0; i < Traits::block_kv / 2; ++i) weigh(i, log2_scale_of(lane, args));
   }
-  lane.sum[0] = chain[0] + chain[1];
-  lane.sum[1] = chain[2] + chain[3];
+  sum[0] = chain[0] + chain[1];
+  sum[1] = chain[2] + chain[3];
+  constexpr float most = most_of_tile(Traits::config.type);
+  if constexpr (Traits::codes_of_heads) {
+    return chain[0] > most || chain[1] > most || chain[2] > most || chain[3] > most;
+  }
+  return sum[0] > most || sum[1] > most;
 }
 
 /// Rounds weights to 16 bits: sums of scores are laid out as the operand of the next product. To 8

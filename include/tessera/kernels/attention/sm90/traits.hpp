@@ -120,6 +120,12 @@ struct kernel_traits {
       schedule_sm90::takes_lists(config) && !Hooks::has_logits && !Hooks::has_mask;
   /// Rows see intervals of keys that a kernel has found (segment_runs.hpp).
   static constexpr bool reads_runs = requires { Kernel::reads_runs; };
+  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
+  /// heads have two places of keys, which are to be given back early; runs of segments at head dim
+  /// 64 would spill 8 bytes.
+  static constexpr bool trusts_reference = !modifies && !drops &&
+                                           (codes_of_heads || config.head_dim <= 128) &&
+                                           !(reads_runs && config.head_dim <= 64);
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
@@ -255,15 +261,23 @@ template <class Traits>
 constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
                                   static_cast<std::size_t>(shared_memory_bytes(Traits::config));
 
-/// Logits of f16 may pass the maximum that weights are relative to by 2^8, those of bf16, whose
-/// range is that of f32, by 2^16, before the sums are rescaled. Weights of f16 below 2^-14 lose
-/// bits, so theirs are 2^7 larger, and stay below 2^16.
-/// Those of f8_e4m3, which has 2^-9 to 448, are 2^6 larger, and may pass that by 2^2.75.
-constexpr float growth_of(dtype type) {
-  return type == dtype::f8_e4m3 ? 2.75f : type == dtype::f16 ? 8.0f : 16.0f;
+/// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
+/// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays
+/// below if all of its weights are the largest.
+constexpr float headroom_of(const attention_config& config) {
+  if (config.type == dtype::f8_e4m3) return resolved(config).block_kv > 112 ? 4.0f : 5.0f;
+  return config.type == dtype::f16 ? 7.0f : 0.0f;
 }
-constexpr float headroom_of(dtype type) {
-  return type == dtype::f8_e4m3 ? 6.0f : type == dtype::f16 ? 7.0f : 0.0f;
+/// By how much logits may pass the maximum that weights are relative to, in powers of 2, before the
+/// sums are rescaled: bf16 has the range of f32, weights of f16 stay below 2^16.
+constexpr float growth_of(const attention_config& config) {
+  if (config.type == dtype::f8_e4m3) return 8.75f - headroom_of(config);
+  return config.type == dtype::f16 ? 8.0f : 16.0f;
+}
+/// Sums of a lane's weights of a tile (f8_e4m3: of a chain) up to here hold none that is too large
+/// to be rounded, and leave room for sums of values.
+constexpr float most_of_tile(dtype type) {
+  return type == dtype::f8_e4m3 ? 448.0f : type == dtype::f16 ? 65504.0f : 18446744073709551616.0f;
 }
 
 /// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.
@@ -297,10 +311,11 @@ struct launch_args {
   float log2_scale = 1;     ///< scores, or what a cap made of them, times this are powers of 2
   float inverse_scale = 1;  ///< 1 / log2_scale
   float rescale_above = 0;  ///< by how much a score passes the maximum before sums are rescaled
-  float inverse_cap = 0;    ///< 1 / soft_cap
-  product_cap cap{};        ///< of products
-  bool plain = false;       ///< logits are products times the scale, whatever the kernel could do
-  bool wide = false;        ///< biases, mask and segment ids can be read several at a time
+  bool follows_maximum = false;  ///< maxima are looked for in every tile
+  float inverse_cap = 0;         ///< 1 / soft_cap
+  product_cap cap{};             ///< of products
+  bool plain = false;  ///< logits are products times the scale, whatever the kernel could do
+  bool wide = false;   ///< biases, mask and segment ids can be read several at a time
   dropout_keys dropout{};
   std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
   class_words* classes = nullptr;  ///< [class rows][words_of_row]; null: nobody has classified

@@ -1,0 +1,116 @@
+// Weights by a reference that is trusted: nobody looks for the maximum of scores, which is a sixth
+// of the work beside the products. That a score has passed the reference too far is seen in the
+// sums of weights, and the warp does the tile once more, and looks for maxima from then on. Rows of
+// 16 bits make its products again, since nothing is left of scores whose weights are infinite;
+// those of 8 bits, which have no registers for that, divide the weights.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/prim/cuda/warpgroup.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Scores of the warp's 16 rows, by mma.sync: one warp alone cannot ask for a wgmma, whose sums lie
+/// in the registers of a warp alike. `queries` and `keys` are the panels that wgmma reads: of the
+/// warpgroup's rows, of the tile.
+template <class Traits>
+__device__ __forceinline__ void make_scores_again(lane_tile<Traits>& lane, std::uint32_t queries,
+                                                  std::uint32_t keys) {
+  const int thread = static_cast<int>(prim::cuda::thread_index());
+  const int index = thread % prim::cuda::warp_size;
+  const int warp = thread % prim::cuda::warpgroup_size / prim::cuda::warp_size;
+#pragma unroll
+  for (float& score : lane.scores) score = 0.0f;
+#pragma unroll 1
+  for (int step = 0; step < Traits::qk_steps; ++step) {
+    const int panel = step / 4;
+    const int chunk = step % 4 * 2;
+    // Lane l gives the address of row l % 16 of eight columns, or of the next eight.
+    const int line = warp * rows_of_warp + index % rows_of_warp;
+    prim::cuda::fragment_a a;
+    prim::cuda::load_matrices(a.reg, queries + panel * Traits::q_panel_bytes +
+                                         line * prim::cuda::panel_row_bytes +
+                                         ((chunk + index / rows_of_warp) ^ line % 8) * 16);
+    // Of eight keys both eights of columns, then those of the next keys.
+    const int key = index / 16 * 8 + index % 8;
+    const std::uint32_t first = keys + panel * Traits::kv_panel_bytes +
+                                key * prim::cuda::panel_row_bytes +
+                                ((chunk + index / 8 % 2) ^ key % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < Traits::block_kv / 16; ++i) {
+      prim::cuda::fragment_b2 b;
+      prim::cuda::load_matrices(b.reg, first + i * 16 * prim::cuda::panel_row_bytes);
+      prim::cuda::accumulator c[2];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) c[e / 4].at[e % 4] = lane.scores[8 * i + e];
+      Traits::words::template multiply_add<0>(c[0], a, b);
+      Traits::words::template multiply_add<1>(c[1], a, b);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) lane.scores[8 * i + e] = c[e / 4].at[e % 4];
+    }
+  }
+}
+
+/// Weights of a tile, of which some are too large for 8 bits, and their `sum` become relative to
+/// their maximum, if that is larger. They are finite unless a score has passed the reference by
+/// 2^120: then the row is done again (careful_row.hpp). `rescale_out` is to follow.
+template <class Traits>
+__device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&sum)[2],
+                                              float2* factors) {
+  float most[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most[i] = lane.scores[i];
+#pragma unroll
+  for (int i = 4; i < Traits::block_kv / 2; ++i) most[i & 3] = fmaxf(most[i & 3], lane.scores[i]);
+  constexpr float headroom = headroom_of(Traits::config);
+  float rescale[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float weight = prim::cuda::maximum_of_quad(fmaxf(most[2 * half], most[2 * half + 1]));
+    const float growth = fmaxf(__log2f(weight) - headroom, 0.0f);
+    rescale[half] = prim::cuda::exp2_fast(-growth);
+    lane.reference[half] += growth;
+    lane.sum[half] *= rescale[half];
+    sum[half] *= rescale[half];
+  }
+#pragma unroll
+  for (int i = 0; i < Traits::block_kv / 2; ++i) lane.scores[i] *= rescale[half_of(i)];
+  *factors = make_float2(rescale[0], rescale[1]);
+}
+
+/// Scores become weights. `follows`: some may be -inf, or rows have seen none before. True if
+/// `rescale_out` is to follow.
+template <class Traits>
+__device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
+                                                   bool follows, std::uint32_t queries,
+                                                   std::uint32_t keys, float2* factors) {
+  follows = follows || args.follows_maximum || lane.looks;
+  bool moved = false;
+  if (follows) moved = follow_maximum(lane, args, false, factors);
+  for (;;) {
+    float sum[2] = {};
+    const bool too_large = exponentiate(lane, args, false, sum);
+    const bool again = !follows && prim::cuda::any_of_warp(too_large);
+    lane.looks = lane.looks || again;
+    if constexpr (Traits::codes_of_heads) {
+      if (again) lower_weights(lane, sum, factors);
+      moved = moved || again;
+    } else if (again) {
+      make_scores_again<Traits>(lane, queries, keys);
+      moved = follow_maximum(lane, args, false, factors, true);
+      follows = true;
+      continue;
+    }
+    lane.sum[0] += sum[0];
+    lane.sum[1] += sum[1];
+    return moved;
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm90
