@@ -67,7 +67,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "af58847a39d31e58";
-  if (kind == device_kind::cuda) return "bb25b74cefe82570";
+  if (kind == device_kind::cuda) return "0e362b8cea2eb1d3";
   return {};
 }
 
