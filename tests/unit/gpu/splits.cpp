@@ -123,20 +123,32 @@ TEST(combine_blocks, are_the_last_blocks_alone_if_blocks_wait_for_multiprocessor
 }
 
 TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
-  EXPECT_EQ(paged_splits_for(8, 256, 132, 6), 64);  // tiles of 32 keys, as many for each block
-  EXPECT_EQ(paged_splits_for(8, 32, 132, 6), 32);
-  EXPECT_EQ(paged_splits_for(8, 1, 132, 6), 1);
-  EXPECT_EQ(paged_splits_for(480, 64, 132, 6), 1);
-  EXPECT_EQ(paged_splits_for(5000, 64, 132, 6), 1);
-  EXPECT_EQ(paged_splits_for(0, 0, 132, 6), 1);
+  constexpr std::int64_t bytes = 16384;  // 32 keys and values of 16 bits, head dim 128
+  const auto splits_of = [](std::int64_t tiles, std::int64_t key_tiles) {
+    return paged_splits_for({tiles, key_tiles, bytes}, 132, 6);
+  };
+  EXPECT_EQ(splits_of(8, 256), 64);  // tiles of 32 keys, as many for each block
+  EXPECT_EQ(splits_of(8, 32), 32);
+  EXPECT_EQ(splits_of(8, 1), 1);
+  EXPECT_EQ(splits_of(480, 64), 1);
+  EXPECT_EQ(splits_of(5000, 64), 1);
+  EXPECT_EQ(splits_of(0, 0), 1);
   for (const int tiles : {1, 7, 8, 64, 100, 256, 500, 792}) {
     for (const int key_tiles : {1, 2, 5, 63, 1000, 40000}) {
-      const int splits = paged_splits_for(tiles, key_tiles, 132, 6);
+      const int splits = splits_of(tiles, key_tiles);
       SCOPED_TRACE(testing::Message() << tiles << ' ' << key_tiles << ' ' << splits);
       EXPECT_LE(tiles * splits, 132 * 6);
       EXPECT_LE(splits, std::min(most_splits, key_tiles));
     }
   }
+}
+
+TEST(splits_of_pages, are_more_where_tiles_have_fewer_bytes) {
+  // Blocks that wait for what they compute leave room for others; those that wait for memory not.
+  EXPECT_EQ(paged_splits_for({8, 1024, 16384}, 132, 6), 64);
+  EXPECT_EQ(paged_splits_for({8, 1024, 8192}, 132, 8), 128);
+  EXPECT_EQ(paged_splits_for({256, 256, 16384}, 132, 6), 3);
+  EXPECT_EQ(paged_splits_for({256, 256, 8192}, 132, 8), 4);
 }
 
 TEST(lists_of_work, part_single_queries_from_the_keys_that_groups_share) {

@@ -98,30 +98,41 @@ constexpr int splits_for(std::int64_t tiles, std::int64_t keys, std::int64_t slo
   return splits;
 }
 
-/// How long splits of the keys of single queries in pages take that all run at the same time, in
-/// microseconds as on an H100: the tiles of the longest, of which one takes longer where more
-/// blocks read; what comes before the first; combining, of 32 splits at once.
-constexpr double time_of_splits(std::int64_t tiles, std::int64_t key_tiles, std::int64_t splits,
-                                int multiprocessors, int blocks_per_sm) noexcept {
-  constexpr double alone = 1.7, beside_all = 4.0, begin = 3.0, combine = 0.6, of_32 = 0.9;
+/// Keys of single queries in pages, as tiles of them that a thread block has one after the other.
+struct paged_keys {
+  std::int64_t tiles = 0;  ///< of rows: sequences and key/value heads
+  std::int64_t key_tiles = 0;
+  std::int64_t bytes_of_tile = 0;  ///< of keys and values
+};
+
+/// How long splits of such keys take that all run at the same time, in microseconds as on an H100:
+/// the tiles of the longest; what comes before the first; combining, of 32 splits at once. A tile
+/// takes as long as what a block does with it or, where more blocks read, as the bytes of all on a
+/// multiprocessor; near where both take as long, longer than either.
+constexpr double time_of_splits(const paged_keys& keys, std::int64_t splits,
+                                int multiprocessors) noexcept {
+  constexpr double alone = 1.5, bytes_of_us = 24600, begin = 3.0, combine = 0.6, of_32 = 0.9;
   const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-  const auto beside = static_cast<double>(up(tiles * splits, multiprocessors)) / blocks_per_sm;
-  const double time = static_cast<double>(up(key_tiles, splits)) *
-                          std::max(alone, beside_all * std::min(1.0, beside)) +
-                      begin;
+  const auto blocks = static_cast<double>(up(keys.tiles * splits, multiprocessors));
+  const double reading = blocks * static_cast<double>(keys.bytes_of_tile) / bytes_of_us;
+  // About the cube root of alone^3 + reading^3.
+  const double longer = std::max(alone, reading), shorter = std::min(alone, reading);
+  const double of_tile = longer + 0.26 * shorter * (shorter / longer) * (shorter / longer);
+  const double time = static_cast<double>(up(keys.key_tiles, splits)) * of_tile + begin;
   return splits == 1 ? time : time + combine + of_32 * static_cast<double>(up(splits, 32));
 }
 
 /// Splits of such keys: one wave of blocks, of the same number on each multiprocessor.
-constexpr int paged_splits_for(std::int64_t tiles, std::int64_t key_tiles, int multiprocessors,
+constexpr int paged_splits_for(const paged_keys& keys, int multiprocessors,
                                int blocks_per_sm) noexcept {
   const std::int64_t slots = std::int64_t{multiprocessors} * blocks_per_sm;
-  if (tiles <= 0 || tiles > slots) return 1;
-  const std::int64_t most = std::min({std::int64_t{most_splits}, key_tiles, slots / tiles});
+  if (keys.tiles <= 0 || keys.tiles > slots) return 1;
+  const std::int64_t most =
+      std::min({std::int64_t{most_splits}, keys.key_tiles, slots / keys.tiles});
   int best = 1;
-  double least = time_of_splits(tiles, key_tiles, 1, multiprocessors, blocks_per_sm);
+  double least = time_of_splits(keys, 1, multiprocessors);
   for (int splits = 2; splits <= most; ++splits) {
-    const double time = time_of_splits(tiles, key_tiles, splits, multiprocessors, blocks_per_sm);
+    const double time = time_of_splits(keys, splits, multiprocessors);
     if (time >= least) continue;
     least = time;
     best = splits;
@@ -325,8 +336,9 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   const std::int64_t keys = keys_of_tile(kernel, sizes);
   cut.splits =
       decode && sizes.bytes_of_key > 0
-          ? paged_splits_for(cut.busy_tiles, keys / kernel.block_kv, std::max(1, multiprocessors),
-                             std::max(1, kernel.tiling.blocks_per_sm))
+          ? paged_splits_for({cut.busy_tiles, keys / kernel.block_kv,
+                              product(kernel.block_kv, sizes.bytes_of_key)},
+                             std::max(1, multiprocessors), std::max(1, kernel.tiling.blocks_per_sm))
           : splits_for(cut.busy_tiles, keys, slots_of(kernel, multiprocessors));
   if (cut.splits > 1) {
     cut.launches = decode && cut.work_tiles <= most_counted_tiles ? 1 : 2;

@@ -72,6 +72,37 @@ __device__ __forceinline__ std::uint32_t halves_of(std::uint32_t pair) {
   return halves;
 }
 
+/// Four elements as two words of f16: elements 0 and 1, 2 and 3 (`Apart`: 0 and 2, 1 and 3).
+template <class Code, bool Apart = false>
+__device__ __forceinline__ uint2 halves_of_four(std::uint32_t four) {
+  if constexpr (std::is_same_v<Code, std::int8_t>) {
+    const std::uint32_t moved = four ^ 0x80808080u;
+    uint2 halves{__byte_perm(moved, 0x64u, Apart ? 0x4240u : 0x4140u),
+                 __byte_perm(moved, 0x64u, Apart ? 0x4341u : 0x4342u)};
+    asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(halves.x) : "r"(0x64806480u));
+    asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(halves.y) : "r"(0x64806480u));
+    return halves;
+  } else if constexpr (std::is_same_v<Code, f8_e5m2>) {
+    return {__byte_perm(four, 0, Apart ? 0x2404u : 0x1404u),
+            __byte_perm(four, 0, Apart ? 0x3414u : 0x3424u)};
+  } else {
+    if constexpr (Apart) four = __byte_perm(four, 0, 0x3120u);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    // Of both halves of a register without a shift.
+    uint2 halves;
+    asm("{ .reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high; }"
+        : "=r"(halves.x), "=r"(halves.y)
+        : "r"(four));
+    return halves;
+#else
+    return {halves_of<Code>(four), halves_of<Code>(four >> 16)};
+#endif
+  }
+}
+
 /// Two elements, in the lower half of `pair`, as floats.
 template <class Code>
 __device__ __forceinline__ float2 floats_of(std::uint32_t pair) {

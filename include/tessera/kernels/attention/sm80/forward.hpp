@@ -13,6 +13,7 @@
 #include <tessera/kernels/attention/sm80/gemm.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>
+#include <tessera/kernels/attention/sm80/queries.hpp>
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/softmax.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
@@ -28,90 +29,10 @@
 namespace tessera::kernels::attention::sm80 {
 
 template <class Traits, class Hooks>
-using state_of_block = block_state<Traits::config.mask, key_source_of<Traits>,
-                                   typename tile_iterator<Traits, Hooks>::bits_type>;
-
-/// Two elements of q, or one of f32, divided, and rounded to the type of the pool where that is
-/// asked for.
-template <class Traits>
-__device__ __forceinline__ std::uint32_t divided_word(std::uint32_t word,
-                                                      const attention_kernel_args& call) {
-  using element = typename Traits::element;
-  const auto changed = [&call](float x) {
-    x = divided<element>(x, call.q_divisor);
-    if constexpr (takes_codes(Traits::config)) {
-      if (call.q_as_codes) return prim::cuda::rounded_to_code(call.pool_type, x);
-    }
-    return x;
-  };
-  if constexpr (Traits::use_3xtf32) {
-    return __float_as_uint(changed(__uint_as_float(word)));
-  } else {
-    using words = prim::cuda::half_words<element>;
-    const float low = words::unpack(static_cast<std::uint16_t>(word));
-    const float high = words::unpack(static_cast<std::uint16_t>(word >> 16));
-    return words::pack(changed(low), changed(high));
-  }
-}
-
-/// Puts the block's queries in the order that products with elements of 8 bits take them in, see
-/// operands.hpp: of 16 columns those from 4t on and from 4t + 2 on go apart, for all t.
-template <class Traits>
-__device__ __forceinline__ void permute_queries(std::uint32_t q_tile) {
-  for (std::uint32_t at = threadIdx.x * 32; at < Traits::q_tile::bytes;
-       at += Traits::threads * 32) {
-    // Chunks 2j and 2j + 1 of a row lie side by side, in an order that depends on the row.
-    const std::uint32_t odd_row = at / Traits::q_tile::row_bytes % 2 * 16;
-    const std::uint32_t low = q_tile + at + odd_row;
-    const std::uint32_t high = q_tile + at + 16 - odd_row;
-    std::uint32_t first[4], second[4];
-    prim::cuda::load_shared_16(first, low);
-    prim::cuda::load_shared_16(second, high);
-    const std::uint32_t even[4] = {first[0], first[2], second[0], second[2]};
-    const std::uint32_t odd[4] = {first[1], first[3], second[1], second[3]};
-    prim::cuda::store_shared_16(low, even);
-    prim::cuda::store_shared_16(high, odd);
-  }
-}
-
-/// Divides the block's queries in shared memory and turns their signs, where that is asked for,
-/// and permutes them for elements of 8 bits, once.
-template <class Traits, class State>
-__device__ __forceinline__ void change_queries(const launch_args& args, State& block,
-                                               std::uint32_t q_tile) {
-  if (!block.changes_queries) return;
-  const std::uint32_t signs = Traits::use_3xtf32 ? 0x80000000u : 0x80008000u;
-  // Nothing but the order changes where elements have 8 bits and nothing else is asked for.
-  const bool as_they_are =
-      Traits::codes && !args.negative_scale && args.call.q_divisor == 1.0f && !args.call.q_as_codes;
-  for (std::uint32_t at = threadIdx.x * 16; !as_they_are && at < Traits::q_tile::bytes;
-       at += Traits::threads * 16) {
-    std::uint32_t four[4];
-    prim::cuda::load_shared_16(four, q_tile + at);
-    for (std::uint32_t& word : four) {
-      if (Traits::paged) word = divided_word<Traits>(word, args.call);
-      if (args.negative_scale) word ^= signs;
-    }
-    prim::cuda::store_shared_16(q_tile + at, four);
-  }
-  if constexpr (Traits::codes) {
-    __syncthreads();
-    permute_queries<Traits>(q_tile);
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) block.changes_queries = false;
-}
-
-/// Queries of the warp to registers, where they are kept there.
-template <class Traits, class State>
-__device__ __forceinline__ void load_queries(warp_tile<Traits, State>& warp, std::uint32_t q_tile) {
-  if constexpr (Traits::shape.threads.q_in_registers) {
-#pragma unroll
-    for (int step = 0; step < Traits::dim_groups; ++step) {
-      load_q<Traits>(warp.q[step], q_tile, threadIdx.x, step);
-    }
-  }
-}
+using state_of_block =
+    block_state<Traits::config.mask, key_source_of<Traits>,
+                typename tile_iterator<Traits, Hooks>::bits_type,
+                std::conditional_t<Traits::codes, query_units<Traits::block_q>, no_query_units>>;
 
 /// True if every row of the block sees all of a tile, and its logits are products times the scale.
 template <class Traits, class Hooks>
@@ -152,6 +73,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     typename kv_pipeline<Traits, state>::first_rows first;
     if (iterator::visits_all && any_keys) first = kv.locate_first(pass, pass.keys.first_tile);
     if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
+    if (Traits::codes) kv.end_queries();
     if (iterator::visits_all && any_keys) kv.copy_first(pass, first, pass.keys.first_tile);
   } else {
     if (iterator::visits_all && any_keys) kv.copy_first(pass, pass.keys.first_tile);
@@ -191,6 +113,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         change_queries<Traits>(args, block, q_tile);
         load_queries(warp, q_tile);
       }
+      if constexpr (Traits::codes) load_log2_scales(warp);
       while (now.index < kv.range().last_tile) {
         const key_tile next = tiles.next(now.index + 1);
 
@@ -210,6 +133,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         }
         if constexpr (Traits::codes) {
           if (args.call.k_token_scales.data != nullptr) scale_scores(warp, kv.key_scales());
+          if (!args.plain) unit_scores(warp);
           warp.value_scales = kv.value_scales();
         }
 
@@ -231,6 +155,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
           if (not_finite) kv.keep_finite(values);
         }
 
+        if constexpr (Traits::codes) {
+          if (args.call.v_token_scales.data != nullptr) move_value_unit(warp, kv.range(), key0);
+        }
         // Softmax and out += P V: P of 16 keys is computed among the products of the 16 before.
         if (has_rows) {
           const bool moved = update_row_max(warp);
@@ -259,6 +186,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     __syncthreads();
   }
 
+  if constexpr (Traits::codes) {
+    if (args.call.v_token_scales.data != nullptr) finish_value_unit(warp);
+  }
   const epilogue<Traits, state> results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {

@@ -193,7 +193,7 @@ struct gemm_3xtf32 {
 /// are 32 bytes of a token each.
 template <class Traits, class State>
 class gemm_qk {
-  using words = prim::cuda::half_words<typename Traits::element>;
+  using words = prim::cuda::half_words<typename Traits::operand>;
   using tf32 = gemm_3xtf32<Traits>;
   static constexpr int row_tiles = Traits::row_tiles;
 
@@ -291,7 +291,7 @@ __device__ __forceinline__ void scale_scores(warp_tile<Traits, State>& warp,
 template <bool Rescales, class Traits, class State>
 __device__ __forceinline__ void gemm_pv(warp_tile<Traits, State>& warp,
                                         const kept_weights<Traits>& kept, std::uint32_t v_tile) {
-  using words = prim::cuda::half_words<typename Traits::element>;
+  using words = prim::cuda::half_words<typename Traits::operand>;
   constexpr int row_tiles = Traits::row_tiles;
   constexpr int steps = Traits::v_groups;
   constexpr int parts = 2 * row_tiles;  // of P of 16 keys

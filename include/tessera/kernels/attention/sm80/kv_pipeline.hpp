@@ -80,9 +80,11 @@ class kv_tiles {
     copy_first(pass, locate_first(pass, tile), tile);
   }
 
-  /// Queries and the first keys are there.
+  /// Queries arrive on their own, before keys: there is something to be done to them.
+  __device__ __forceinline__ void end_queries() const { pipeline::commit(); }
+  /// Queries are there, and the first keys unless the queries' arrival ended before.
   __device__ __forceinline__ void wait_for_queries() const {
-    pipeline::template wait<Traits::stages - 1>();
+    pipeline::template wait<Traits::codes ? Traits::stages : Traits::stages - 1>();
   }
   /// The queries are under way still if there was no tile to look at.
   __device__ __forceinline__ void drain() const { pipeline::drain(); }

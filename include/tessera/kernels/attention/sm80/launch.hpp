@@ -86,7 +86,9 @@ template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
   constexpr attention_config config = resolved(Kernel::config);
   constexpr attention_features features = config.features;
-  launched.plain = !Hooks::has_logits && args.k_scales == nullptr;
+  // Scales of heads of keys are known to the row where queries become f16.
+  launched.plain =
+      !Hooks::has_logits && (args.k_scales == nullptr || config.keys == key_storage::coded);
   if constexpr (features.has(attention_feature::soft_cap)) {
     if (args.soft_cap > 0.0f) {
       launched.plain = false;
@@ -167,22 +169,19 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   // maximum may grow before sums are rescaled, they stay below 2^16.
   // Room for keys is that of the batch.
   const std::int64_t keys = args.batch_invariant ? longest_length : args.kv_len;
-  // The scales of tokens that weights are multiplied by may be small: all room is theirs.
-  const bool scales_weights = config.type == dtype::f16 && config.keys == key_storage::coded &&
-                              args.v_token_scales.data != nullptr;
+  // Products with elements of 8 bits are of f16. The scales of tokens that weights are multiplied
+  // by may be small: all room is theirs.
+  constexpr bool coded = config.keys == key_storage::coded;
+  const bool scales_weights = coded && args.v_token_scales.data != nullptr;
   const float growth =
       args.normalize && !scales_weights ? growth_of(config, args.head_dim, keys) : 0.0f;
-  launched.headroom = config.type == dtype::f16 ? 15.0f - growth : 0.0f;
+  launched.headroom = config.type == dtype::f16 || coded ? 15.0f - growth : 0.0f;
   launched.rescale_above = launched.headroom + growth;
   launched.aligned_out = rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len,
                                           args.q_heads, config.type);
   launched.partial_stride = schedule_sm80::partial_stride(args.v_head_dim);
   launched.partial_out = reinterpret_cast<float*>(workspace);
   launched.partial_stats = launched.partial_out + cut.rows * cut.splits * launched.partial_stride;
-  if constexpr (config.keys == key_storage::coded) {
-    using traits = kernel_traits<Kernel, 0, aligned_codes<std::int8_t>>;
-    if (args.v_token_scales.data != nullptr) launched.call.out_factor /= weight_unit<traits>;
-  }
   launched.arrivals = arrivals_for<Kernel>(cut, workspace);
   launched.combine_blocks = cut.combine_blocks;
   launched.slices_of_block = cut.slices_of_block;
@@ -331,7 +330,8 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if constexpr (are_paged(Kernel::config.keys)) {
     if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }
-  const launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
+  launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
+  launched.single = are_single_tokens<Kernel>(launched, place.cut);
   const bool aligned = tokens_are_aligned(args, Kernel::config.type);
   if constexpr (takes_any_head_dim<Kernel>) {
     return aligned && !prim::cuda::is_code_type(args.pool_type)
@@ -346,7 +346,7 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
       return launch_codes<Kernel>(launched, hooks, place);
     } else {
       if constexpr (has_single_tokens<Kernel>) {
-        if (are_single_tokens<Kernel>(launched, place.cut)) {
+        if (launched.single) {
           return launch_width<Kernel, 0, single_tokens>(launched, hooks, place);
         }
       }

@@ -19,15 +19,6 @@
 
 namespace tessera::kernels::attention::sm80 {
 
-/// Four elements of 8 bits as two words of two elements of the row's type.
-template <class Traits>
-__device__ __forceinline__ uint2 widened_four(std::uint32_t four) {
-  using code = typename Traits::code;
-  using element = typename Traits::element;
-  return {prim::cuda::widened_pair<code, element>(four),
-          prim::cuda::widened_pair<code, element>(four >> 16)};
-}
-
 /// Keys 16 g to 16 g + 15 and 16 columns as the operand of products. `pairs` are those of 32
 /// columns, kept from an even step for the odd one behind it.
 template <class Traits>
@@ -41,7 +32,8 @@ __device__ __forceinline__ prim::cuda::fragment_b2 key_operand(std::uint32_t (&p
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint2 words = widened_four<Traits>(pairs[2 * half + step % 2]);
+      const uint2 words =
+          prim::cuda::halves_of_four<typename Traits::code>(pairs[2 * half + step % 2]);
       k.reg[2 * half] = words.x;
       k.reg[2 * half + 1] = words.y;
     }
@@ -64,8 +56,8 @@ __device__ __forceinline__ prim::cuda::fragment_b2 value_operand(std::uint32_t (
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       // Two columns of two keys: the columns apart, each of both keys.
-      const std::uint32_t apart = __byte_perm(pairs[2 * (step % 2) + half], 0, 0x3120u);
-      const uint2 words = widened_four<Traits>(apart);
+      const uint2 words =
+          prim::cuda::halves_of_four<typename Traits::code, true>(pairs[2 * (step % 2) + half]);
       v.reg[half] = words.x;
       v.reg[2 + half] = words.y;
     }

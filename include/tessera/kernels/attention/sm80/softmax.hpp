@@ -15,6 +15,8 @@
 namespace tessera::kernels::attention::sm80 {
 
 inline constexpr float ln_2 = 0.693147180559945309417f;
+/// Of logits that are 0 in powers of 2 whatever the products.
+inline constexpr float least_log2_scale = 1e-37f;
 
 /// Columns 16 d to 16 d + 15 of a row tile's sums become relative to the new maxima.
 template <class Traits, class State>
@@ -81,7 +83,7 @@ __device__ __forceinline__ bool update_row_max(warp_tile<Traits, State>& warp) {
         most =
             fmaxf(most, fmaxf(warp.scores[m][n].at[2 * half], warp.scores[m][n].at[2 * half + 1]));
       }
-      tile_max[m][half] = most * warp.args.log2_scale;
+      tile_max[m][half] = most * warp.log2_scale(m, half);
       grown = grown || tile_max[m][half] > warp.row_max[m][half] + warp.args.rescale_above;
     }
   }
@@ -90,15 +92,58 @@ __device__ __forceinline__ bool update_row_max(warp_tile<Traits, State>& warp) {
   return moved;
 }
 
+/// P times the scales of values are f16: they are made smaller by a power of two, no less than the
+/// largest scale of the keys up to now, and sums become relative to it when it grows.
+template <class Traits, class State>
+__device__ __forceinline__ void move_value_unit(warp_tile<Traits, State>& warp,
+                                                const key_range& keys, int key0) {
+  std::uint32_t most = warp.value_exponent;
+#pragma unroll
+  for (int part = 0; part < warps_of<Traits::block_kv>; ++part) {
+    const int key = key0 + part * prim::cuda::warp_size + warp.lane();
+    const std::uint32_t exponent =
+        __float_as_uint(warp.value_scales.part[part]) >> 23 & 0xffu;  // 255: not finite
+    if (key >= keys.begin && key < keys.end && exponent < 255) most = max(most, exponent);
+  }
+  most = min(__reduce_max_sync(prim::cuda::all_lanes, most), 252u);
+  if (most == warp.value_exponent) return;
+  const std::uint32_t down = min(most - warp.value_exponent, 126u);
+  const float smaller = __uint_as_float((127u - down) << 23);
+  warp.value_exponent = most;
+#pragma unroll
+  for (int m = 0; m < Traits::row_tiles; ++m) {
+#pragma unroll
+    for (int d = 0; d < Traits::v_tiles; ++d) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) warp.out[m][d].at[e] *= smaller;
+    }
+  }
+}
+
+/// Sums become what they are, relative to their maximum alone.
+template <class Traits, class State>
+__device__ __forceinline__ void finish_value_unit(warp_tile<Traits, State>& warp) {
+  const float unit = __uint_as_float((warp.value_exponent + 1u) << 23);
+#pragma unroll
+  for (int m = 0; m < Traits::row_tiles; ++m) {
+#pragma unroll
+    for (int d = 0; d < Traits::v_tiles; ++d) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) warp.out[m][d].at[e] *= unit;
+    }
+  }
+}
+
 /// P of eight keys times the scales of their values. A weight of 0 stays 0, whatever the scale of a
 /// value that nobody sees.
 template <class Traits, class State>
 __device__ __forceinline__ void scale_weights(const warp_tile<Traits, State>& warp, int n,
                                               float (&p)[4]) {
   const int key = n * 8 + warp.lane() % 4 * 2;
+  const float smaller = __uint_as_float((253u - warp.value_exponent) << 23);
 #pragma unroll
   for (int odd = 0; odd < 2; ++odd) {
-    const float scale = warp.value_scales.of(key + odd) * weight_unit<Traits>;
+    const float scale = warp.value_scales.of(key + odd) * smaller;
     p[odd] = p[odd] == 0.0f ? 0.0f : p[odd] * scale;
     p[2 + odd] = p[2 + odd] == 0.0f ? 0.0f : p[2 + odd] * scale;
   }
@@ -108,12 +153,12 @@ __device__ __forceinline__ void scale_weights(const warp_tile<Traits, State>& wa
 template <class Traits, class State>
 __device__ __forceinline__ void exponentiate(warp_tile<Traits, State>& warp,
                                              const kept_weights<Traits>& kept, int m, int n) {
-  using words = prim::cuda::half_words<typename Traits::element>;
+  using words = prim::cuda::half_words<typename Traits::operand>;
   const prim::cuda::accumulator& s = warp.scores[m][n];
   float p[4];
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    p[e] = prim::cuda::exp2_fast(fmaf(s.at[e], warp.args.log2_scale, -warp.row_max[m][e / 2]));
+    p[e] = prim::cuda::exp2_fast(fmaf(s.at[e], warp.log2_scale(m, e / 2), -warp.row_max[m][e / 2]));
   }
   warp.row_sum[m][0] += p[0] + p[1];
   warp.row_sum[m][1] += p[2] + p[3];
@@ -135,7 +180,7 @@ __device__ __forceinline__ void exponentiate(warp_tile<Traits, State>& warp,
 template <class Traits, class State>
 __device__ __forceinline__ float p_of(const warp_tile<Traits, State>& warp, float x, int thread,
                                       int m, int half, int key) {
-  const float p = prim::cuda::exp2_fast(fmaf(x, warp.args.log2_scale, -warp.row_max[m][half]));
+  const float p = prim::cuda::exp2_fast(fmaf(x, warp.log2_scale(m, half), -warp.row_max[m][half]));
   if constexpr (Traits::has(attention_feature::dropout)) {
     const bool keeps =
         keeps_weight(warp.args, static_cast<int>(warp.block.work.seq.index),

@@ -198,7 +198,7 @@ __device__ __forceinline__ void copy_queries(const launch_args& args, const work
                                              std::uint32_t tile) {
   using loader = tile_loader<Traits, typename Traits::q_tile>;
   const attention_kernel_args& call = args.call;
-  if constexpr (Traits::single) {
+  if (has_single_queries<Traits>(args)) {
     const int head = work.kv_head * static_cast<int>(args.group.value);
     loader::copy(tile, contiguous_tokens::of<Traits>(call.q, call.q_strides, work.seq, 0, head),
                  Traits::units * call.q_strides.head, 0, work.used, Traits::q_units(call), true);

@@ -127,6 +127,9 @@ struct kernel_traits {
   /// Keys and values lie in shared memory as `code`.
   static constexpr bool codes = code_of_tokens<Tokens>::present;
   using code = typename code_of_tokens<Tokens>::type;
+  /// Elements of products. f16 holds all numbers of 8 bits, of which one instruction widens two;
+  /// queries become f16 too (`halve_queries`).
+  using operand = std::conditional_t<codes, f16, element>;
   static constexpr int units_of_row(int head_dim) {
     return codes ? head_dim / 2 : units * head_dim;
   }
@@ -284,6 +287,7 @@ struct launch_args {
   bool wide = false;               ///< biases, mask and segment ids can be read several at a time
   float inverse_cap = 0;           ///< 1 / soft_cap
   bool aligned_out = false;        ///< out can be written 16 bytes at a time
+  bool single = false;             ///< every sequence has one query, in one tile of rows; no list
   float* partial_out = nullptr;    ///< [row][split][partial_stride], splits > 1
   float* partial_stats = nullptr;  ///< [row][split][2]: maximum, denominator
   int partial_stride = 0;
@@ -305,12 +309,6 @@ __device__ __forceinline__ float scale_of_head(const launch_args& args, int head
   }
   return call.softmax_scale;
 }
-
-/// What weights are multiplied by besides the scales of the tokens of 8-bit values, so that those
-/// of f16, which may be 2^16 before, hold what is left of them; finished rows are divided by it.
-template <class Traits>
-inline constexpr float weight_unit =
-    Traits::codes&& std::is_same_v<typename Traits::element, f16> ? 0x1p-10f : 1.0f;
 
 inline constexpr std::int64_t longest_length = std::int64_t{1} << 30;
 

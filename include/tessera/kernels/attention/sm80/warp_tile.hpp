@@ -40,8 +40,12 @@ struct warp_tile {
   /// In powers of 2; of the keys up to the last time that it moved, less headroom.
   float row_max[row_tiles][2];
   float row_sum[row_tiles][2];
+  /// Of elements of 8 bits: what products become powers of 2 by.
+  float log2_scales[row_tiles][2];
   /// Of the tokens of a tile of 8-bit values, if they have some.
   lane_scales<Traits::block_kv> value_scales;
+  /// Sums are to be multiplied by 2^(value_exponent - 126), see `move_value_unit`.
+  std::uint32_t value_exponent = 1;
   float rescale[row_tiles][2];  ///< factor of `out`, where a maximum has just moved
 
   __device__ __forceinline__ warp_tile(const launch_args& launched, const State& known)
@@ -58,7 +62,12 @@ struct warp_tile {
     return static_cast<int>(threadIdx.x / 32) * Traits::rows_of_warp;
   }
 
+  __device__ __forceinline__ float log2_scale(int m, int half) const {
+    return Traits::codes ? log2_scales[m][half] : args.log2_scale;
+  }
+
   __device__ __forceinline__ void clear() {
+    value_exponent = 1;
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll

@@ -125,9 +125,19 @@ __device__ __forceinline__ work_tile single_work_tile(const launch_args& args, i
   return work;
 }
 
+/// Whether every sequence has one query: by the kernel, or of elements of 8 bits, which have one
+/// kernel for a type, by the launch.
+template <class Traits>
+__device__ __forceinline__ bool has_single_queries(const launch_args& args) {
+  if constexpr (Traits::codes && Traits::config.phase == attention_phase::decode) {
+    return args.single;
+  }
+  return Traits::single;
+}
+
 template <class Traits>
 __device__ __forceinline__ work_tile work_tile_of(const launch_args& args, int index) {
-  if constexpr (Traits::single) return single_work_tile(args, index);
+  if (has_single_queries<Traits>(args)) return single_work_tile(args, index);
   return args.call.cu_seqlens_q != nullptr ? packed_work_tile<Traits>(args, index)
                                            : dense_work_tile<Traits>(args, index);
 }
@@ -207,7 +217,7 @@ __device__ __forceinline__ key_range
 keys_of_block(const launch_args& args, const work_tile& work,
               const prim::row_visibility<Traits::config.mask>& visible, int split) {
   key_range keys;
-  if constexpr (Traits::single) {
+  if (has_single_queries<Traits>(args)) {
     keys = keys_of_single(args, work, Traits::block_kv);
   } else {
     keys = visible_keys(args, work, visible, Traits::block_kv);
@@ -226,15 +236,23 @@ __device__ __forceinline__ int row_of_thread(int thread, int m, int half) {
   return thread / 32 * Traits::rows_of_warp + m * 16 + half * 8 + thread % 32 / 4;
 }
 
+/// What products with the rows of a block are to be multiplied by, powers of two.
+template <int Rows>
+struct query_units {
+  float of[Rows];
+};
+struct no_query_units {};
+
 /// What all threads of a block know and rarely need. It lies in shared memory, because every
 /// register counts in the loop.
-template <mask_mode Mode, class Source, class TileBits>
+template <mask_mode Mode, class Source, class TileBits, class QueryUnits = no_query_units>
 struct block_state {
   key_range keys;
   Source k;  ///< of the sequence and head
   Source v;
   work_tile work;
   TileBits tile_bits;
+  QueryUnits query_units;
   prim::row_visibility<Mode> visible;
   bool changes_queries = false;  ///< the queries are still to be divided, or to turn their signs
   bool careful = false;          ///< a sum was not finite: run again and look at every value
