@@ -31,7 +31,7 @@ struct lane_tile {
   std::uint32_t weights[Traits::weight_words];
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
-  bool looks;               ///< trusts_reference: weights of the warp have been too large before
+  bool looks;               ///< trusts_reference: weights of 16 bits of the warp were too large
   float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];            ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];         ///< calls_functors

@@ -1,8 +1,8 @@
 // Weights by a reference that is trusted: nobody looks for the maximum of scores, which is a sixth
 // of the work beside the products. That a score has passed the reference too far is seen in the
-// sums of weights, and the warp does the tile once more, and looks for maxima from then on. Rows of
-// 16 bits make its products again, since nothing is left of scores whose weights are infinite;
-// those of 8 bits, which have no registers for that, divide the weights.
+// sums of weights, and the warp does the tile once more. Rows of 16 bits make its products again,
+// since nothing is left of scores whose weights are infinite, and look for maxima from then on;
+// those of 8 bits, which have no registers for that, divide the weights, and more often.
 #pragma once
 
 #include <cstdint>
@@ -90,21 +90,20 @@ template <class Traits>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
                                                    bool follows, std::uint32_t queries,
                                                    std::uint32_t keys, float2* factors) {
-  follows = follows || args.follows_maximum || lane.looks;
+  follows = follows || args.follows_maximum || (!Traits::codes_of_heads && lane.looks);
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   for (;;) {
     float sum[2] = {};
     const bool too_large = exponentiate(lane, args, false, sum);
     const bool again = !follows && prim::cuda::any_of_warp(too_large);
-    lane.looks = lane.looks || again;
     if constexpr (Traits::codes_of_heads) {
       if (again) lower_weights(lane, sum, factors);
       moved = moved || again;
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
       moved = follow_maximum(lane, args, false, factors, true);
-      follows = true;
+      follows = lane.looks = true;
       continue;
     }
     lane.sum[0] += sum[0];
