@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d012f25b129c5b3a";
-  if (kind == device_kind::cuda) return "dc30a8805348b71e";
+  if (kind == device_kind::cuda) return "d057307e34f71fed";
   return {};
 }
 

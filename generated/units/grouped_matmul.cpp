@@ -67,7 +67,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "af58847a39d31e58";
-  if (kind == device_kind::cuda) return "24afe565c2c7136c";
+  if (kind == device_kind::cuda) return "ec2c7a8540643297";
   return {};
 }
 

@@ -66,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c1354e7ff83f767f";
-  if (kind == device_kind::cuda) return "ae86cd5625012a70";
+  if (kind == device_kind::cpu) return "6d9c8b50d7d72a4b";
+  if (kind == device_kind::cuda) return "9523f0c47504d68f";
   return {};
 }
 

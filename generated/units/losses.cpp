@@ -53,6 +53,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
     , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16, 0, 0, 0, 0>
     , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32, 0, 0, 0, 0>
+#if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_backward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
+#endif
 #endif
     >::checked();
 }  // namespace
@@ -62,8 +66,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "784690958812d1eb";
-  if (kind == device_kind::cuda) return "5d9ddfc467d814d8";
+  if (kind == device_kind::cpu) return "c083bf7ddbb6f373";
+  if (kind == device_kind::cuda) return "996d661824f34020";
   return {};
 }
 

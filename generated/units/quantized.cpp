@@ -63,7 +63,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "0ab77619d80d60df";
-  if (kind == device_kind::cuda) return "ffc860ac71debe53";
+  if (kind == device_kind::cuda) return "d6703675000f1728";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "32f226fc491836b3";
-  if (kind == device_kind::cuda) return "896c55c1797c3a80";
+  if (kind == device_kind::cpu) return "bc186ac2d6c959d6";
+  if (kind == device_kind::cuda) return "ae6deac820d4e3e6";
   return {};
 }
 
@@ -151,6 +151,18 @@ template result<basic_plan<basic_problem<native_sparse_backward_op, native_spars
     const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>&, const context&);
 template result<explanation> explain(
     const basic_problem<native_sparse_backward_op, native_sparse_attention_backward_args, native_sparse_attention_options>&,
+    const context&, const device_facts*);
+
+status block_selection(const block_selection_args& args, const block_selection_options& options, const context& where) {
+  return call_of(sparse_attention_record, block_selection_op::block_selection, args, options, where);
+}
+template <>
+inline constexpr const family* record_for<basic_problem<block_selection_op, block_selection_args, block_selection_options>> =
+    &sparse_attention_record;
+template result<basic_plan<basic_problem<block_selection_op, block_selection_args, block_selection_options>>> plan(
+    const basic_problem<block_selection_op, block_selection_args, block_selection_options>&, const context&);
+template result<explanation> explain(
+    const basic_problem<block_selection_op, block_selection_args, block_selection_options>&,
     const context&, const device_facts*);
 
 }  // namespace tessera
