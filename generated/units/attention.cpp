@@ -279,7 +279,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6cceed8d5e29b67c";
+  if (kind == device_kind::cpu) return "9cfeee2695941f23";
   if (kind == device_kind::cuda) return "ec1b2b8e25116e46";
   return {};
 }

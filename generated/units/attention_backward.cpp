@@ -97,7 +97,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ffe4eaaad3795acb";
+  if (kind == device_kind::cpu) return "20e7397a35b14594";
   if (kind == device_kind::cuda) return "e5cd72d11cb73033";
   return {};
 }

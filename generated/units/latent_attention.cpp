@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "290f0c50c1acab5f";
-  if (kind == device_kind::cuda) return "7c0b4bda30f15bab";
+  if (kind == device_kind::cuda) return "153bb0ec71b4f53d";
   return {};
 }
 

@@ -63,7 +63,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "154fb45f21595253";
-  if (kind == device_kind::cuda) return "02c5ea0cc52c4fe8";
+  if (kind == device_kind::cuda) return "5903d4c5ba03431c";
   return {};
 }
 

@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0ab77619d80d60df";
-  if (kind == device_kind::cuda) return "395821f45403117f";
+  if (kind == device_kind::cpu) return "48bca972a342caba";
+  if (kind == device_kind::cuda) return "eee03817bc454d43";
   return {};
 }
 

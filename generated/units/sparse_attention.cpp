@@ -97,7 +97,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8124e9ed516ab452";
+  if (kind == device_kind::cpu) return "c60b98f63fa485e1";
   if (kind == device_kind::cuda) return "0abc37cd8b8be75b";
   return {};
 }
