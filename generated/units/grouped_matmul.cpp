@@ -26,7 +26,9 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::grouped_matmul_cpu_avx2_258x64x256, 0, 0>
+    table_row<rows::grouped_matmul_cpu_amx_bf16_bf16_512x128x512, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_amx_bf16_i8_512x128x1024, 0, 0>
+    , table_row<rows::grouped_matmul_cpu_avx2_258x64x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx2_48x128x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_518x64x256, 0, 0>
     , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
@@ -66,8 +68,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "af58847a39d31e58";
-  if (kind == device_kind::cuda) return "ec2c7a8540643297";
+  if (kind == device_kind::cpu) return "7fc2d18636f9892d";
+  if (kind == device_kind::cuda) return "63a982d56fe4b21b";
   return {};
 }
 

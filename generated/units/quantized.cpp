@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0ab77619d80d60df";
-  if (kind == device_kind::cuda) return "d6703675000f1728";
+  if (kind == device_kind::cpu) return "48bca972a342caba";
+  if (kind == device_kind::cuda) return "cf8688e6dcc64abc";
   return {};
 }
 

@@ -255,6 +255,8 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/sparse_attention_blocksparse_forward_bf16_d64.cpp
   units/cpu_amx_bf16/sparse_attention_native_sparse_forward_bf16_d128.cpp
   units/cpu_amx_bf16/sparse_attention_native_sparse_forward_bf16_d64.cpp
+  units/cpu_amx_bf16/grouped_matmul_bf16.cpp
+  units/cpu_amx_bf16/grouped_matmul_i8.cpp
 )
 set(tessera_units_cuda_sm80
   units/cuda_sm80/attention_bf16_dany.cu

@@ -142,6 +142,10 @@ TEST(tiles, registers_in_memory_have_the_bits_of_the_hardware) {
     const auto hardware = product_of<hardware_tiles, 2, 2>(a, b, c, 32);
     ASSERT_EQ(std::memcmp(memory.data(), hardware.data(), memory.size() * sizeof(float)), 0)
         << "round " << round;
+    const auto bytes = product_of<tiles_of_bytes<emulated_tiles>, 2, 2>(a, b, c, 32);
+    const auto of_hardware = product_of<tiles_of_bytes<hardware_tiles>, 2, 2>(a, b, c, 32);
+    ASSERT_EQ(std::memcmp(bytes.data(), of_hardware.data(), bytes.size() * sizeof(float)), 0)
+        << "round " << round;
   }
 }
 

@@ -31,8 +31,8 @@ struct grouped_matmul_description {
 
   static std::string unit_of(const grouped_matmul_config& config) {
     const std::string rows = "m" + std::to_string(resolved(config).block_m);
-    if (!is_cuda(config.target)) return rows;
-    if (config.target == backend::cuda_sm80) return std::string(enumerator_name(config.type));
+    if (!is_cuda(config.target) && config.type == dtype::none) return rows;
+    if (config.target != backend::cuda_sm90) return std::string(enumerator_name(config.type));
     return fmt::format("{}_{}n{}", enumerator_name(config.type), rows, resolved(config).block_n);
   }
 };

@@ -40,8 +40,8 @@ void check_instructions(const device_facts& device, std::vector<finding>& findin
     findings.push_back(
         {"the operating system does not keep the tile registers of AMX, which "
          "cpu_amx_bf16 rows need",
-         "use Linux 5.16 or newer; in a virtual machine, let it have amx-tile and "
-         "amx-bf16"});
+         "use Linux 5.16 or newer; in a virtual machine, let it have amx-tile, "
+         "amx-bf16 and amx-int8"});
   }
   std::size_t here = 0, all = 0;
   for (const family* family : all_families()) {

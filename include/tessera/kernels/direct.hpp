@@ -71,6 +71,15 @@ status check_tiles() {
                                        ", this processor does not give it", reason_of(tiles)});
 }
 
+/// The same of a row, if it is one.
+template <class Row>
+status check_tiles_of() {
+  if constexpr (has_tile_products(Row::config.target)) {
+    return check_tiles<typename isa::of<Row::config.target>::type>();
+  }
+  return {};
+}
+
 }  // namespace direct
 
 }  // namespace tessera

@@ -46,9 +46,10 @@ TEST(wanted_rows, of_bytes_are_those_of_the_instructions_for_them) {
     const auto wanted = [&](backend highest) { return wanted_on(highest, dtype::i8, scaled); };
     EXPECT_EQ(wanted(cpu_avx2), "grouped_matmul.cpu_avx2.258x64x256");
     EXPECT_EQ(wanted(cpu_avx512), "grouped_matmul.cpu_avx512.518x64x256");
-    for (const backend highest : {cpu_avx512_vnni, cpu_avx512_bf16, cpu_amx_bf16}) {
+    for (const backend highest : {cpu_avx512_vnni, cpu_avx512_bf16}) {
       EXPECT_EQ(wanted(highest), "grouped_matmul.cpu_avx512_vnni.518x64x1024");
     }
+    EXPECT_EQ(wanted(cpu_amx_bf16), "grouped_matmul.cpu_amx_bf16.i8.512x128x1024");
     EXPECT_EQ(wanted(cuda_sm90), "grouped_matmul.cuda_sm90.i8.128x192x128");
     EXPECT_EQ(wanted(cuda_sm80), "") << "there is no such row";
   }
@@ -61,6 +62,9 @@ TEST(wanted_rows, of_other_types_need_no_instructions_for_bytes) {
   EXPECT_EQ(wanted_on(cpu_avx512_vnni, dtype::bf16, none), "grouped_matmul.cpu_avx512.518x64x256");
   EXPECT_EQ(wanted_on(cpu_avx512_bf16, dtype::bf16, none),
             "grouped_matmul.cpu_avx512_bf16.518x64x512");
+  EXPECT_EQ(wanted_on(cpu_amx_bf16, dtype::bf16, none),
+            "grouped_matmul.cpu_amx_bf16.bf16.512x128x512");
+  EXPECT_EQ(wanted_on(cpu_amx_bf16, dtype::f32, none), "grouped_matmul.cpu_avx512.518x64x256");
   EXPECT_EQ(wanted_on(cpu_avx512_bf16, dtype::f8_e4m3, product_scaling::blocks),
             "grouped_matmul.cpu_avx512.518x64x256");
 }

@@ -28,6 +28,11 @@ inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
           .targets = {cpu_generic, cpu_avx2, cpu_avx512, cpu_avx512_vnni, cpu_avx512_bf16},
       },
       {
+          .about = "the same on tile registers, of bf16 and of i8 with scales",
+          .targets = {cpu_amx_bf16},
+          .types = {dtype::bf16, dtype::i8},
+      },
+      {
           .about = "small groups and many cores: more tiles than threads",
           .targets = {cpu_avx2},
           .block_m = {48},

@@ -11,14 +11,15 @@
 namespace tessera {
 
 /// One row of the table. Kernels take every size and option, forward and backward. CPU rows take
-/// every element type, but those of cpu_avx512_bf16 bf16 only and those of cpu_avx512_vnni i8 with
-/// scales; CUDA rows of f32 take every one but
+/// every element type, but those of cpu_avx512_bf16 bf16 only, those of cpu_avx512_vnni i8 with
+/// scales and those of cpu_amx_bf16 one of the two; CUDA rows of f32 take every one but
 /// those of 8 bits too, others use the matrix unit and take what it multiplies. A zero extent means
 /// the backend's default (see `resolved`).
 struct grouped_matmul_config {
   backend target = backend::cpu_generic;
   /// CUDA rows: what is multiplied, f32, f16 or bf16, of cuda_sm90 also f8_e4m3, f8_e5m2 (one
-  /// operand may be f8_e4m3) or i8; CPU rows: none.
+  /// operand may be f8_e4m3) or i8; of cpu_amx_bf16 bf16 or i8, which every processor with tiles
+  /// of bf16 multiplies too; other CPU rows: none.
   dtype type = dtype::none;
   // Of rows that split sums (`splits_sums`) block_k is what has sums of its own.
   int block_m = 0;  ///< rows of a tile of the result, at most
@@ -35,7 +36,12 @@ constexpr bool is_8_bits(dtype type) noexcept {
 }
 /// CPU rows that multiply whole numbers: i8 with scales, forward.
 constexpr bool multiplies_bytes(const grouped_matmul_config& config) noexcept {
-  return config.target == backend::cpu_avx512_vnni;
+  return config.target == backend::cpu_avx512_vnni ||
+         (has_tile_products(config.target) && config.type == dtype::i8);
+}
+/// Rows and columns of a result that a CPU row multiplies together: sums in registers.
+constexpr int rows_together(const grouped_matmul_config& config) noexcept {
+  return prefill_rows(config.target);
 }
 /// Elements of the summed axis in a tile of a CUDA row: 128 bytes, of f32 64.
 constexpr int depth_of_cuda_tile(dtype type) noexcept {
@@ -84,13 +90,14 @@ constexpr grouped_matmul_config resolved(grouped_matmul_config config) noexcept 
     if (config.block_k == 0) config.block_k = depth_of_cuda_tile(config.type);
     return config;
   }
-  const int rows = register_rows(config.target);
+  const int rows = rows_together(config);
   const int tall = vector_floats(config.target) == 16 ? 512 : 256;
   if (config.block_m == 0) config.block_m = (tall + rows - 1) / rows * rows;
   // Columns that are packed together. Of tall tiles 64 are up to 2 % faster than 128
   // (bench/results/2026-11-28.zen4-2-cores.scales_sums.md, M 512). Small tiles, which groups and
-  // many cores are for, were measured with 128 only and keep them.
-  if (config.block_n == 0) config.block_n = config.block_m > 64 ? 64 : 128;
+  // many cores are for, were measured with 128 only and keep them. On tiles 128 are faster (4 %).
+  const bool narrow = config.block_m > 64 && !has_tile_products(config.target);
+  if (config.block_n == 0) config.block_n = narrow ? 64 : 128;
   if (config.block_k == 0) config.block_k = 1024 / bytes_of_operand(config);
   return config;
 }

@@ -44,7 +44,10 @@ inline grouped_tiles tiles_of(const grouped_matmul_config& config,
   const std::int64_t wide =
       item_columns(config, columns, static_cast<std::int64_t>(groups) * high, workers);
   const int width = vector_floats(config.target);
-  return {.rows = std::max(rows, 1.0),
+  // Registers of tiles are multiplied whole.
+  const bool on_tiles = has_tile_products(config.target);
+  return {.rows = on_tiles ? static_cast<double>(up(static_cast<std::int64_t>(rows), 16) * 16)
+                           : std::max(rows, 1.0),
           .columns = static_cast<double>(up(columns, width) * width),
           .row_blocks = static_cast<double>(high),
           .column_blocks = static_cast<double>(up(columns, wide))};
@@ -110,8 +113,11 @@ inline work_estimate estimate_of(const grouped_matmul_config& config,
   const double passes = demand.backward ? 2 : 1;
   work_estimate work;
   work.flops = 2 * passes * products;
-  // Fewer rows than a register tile has leave latencies uncovered.
+  // Fewer rows than a register tile has leave latencies uncovered. Tiles wait for operands
+  // (bench/results/2026-11-28.xeon-amx-16-cores.products.md), and multiply bytes twice as fast as
+  // bf16.
   work.product_share = 0.9 * std::min(1.0, 0.25 + tiles.rows / register_rows(config.target));
+  if (has_tile_products(config.target)) work.product_share = multiplies_bytes(config) ? 0.8 : 0.4;
   // Weights are packed for each block of rows, rows for the columns of each work item; sums are
   // stored once for each block of the summed axis. Bytes are packed four at a time.
   const double packed = (multiplies_bytes(config) ? 0.25 : 1) * groups * k *

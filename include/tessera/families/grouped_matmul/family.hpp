@@ -48,10 +48,13 @@ struct grouped_matmul_family {
       const bool panels = demand.aligned && wanted.type == demand.rhs_type;
       if (wanted.type != dtype::f32 && panels) wanted.target = highest;
     }
-    if (has_byte_products(highest) && demand.has_codes() && demand.type == dtype::i8) {
-      wanted.target = backend::cpu_avx512_vnni;
-    }
+    const bool bytes = demand.has_codes() && demand.type == dtype::i8;
+    if (has_byte_products(highest) && bytes) wanted.target = backend::cpu_avx512_vnni;
     if (has_bf16_products(highest) && demand.is_bf16()) wanted.target = backend::cpu_avx512_bf16;
+    if (has_tile_products(highest) && (bytes || demand.is_bf16())) {
+      wanted.target = highest;
+      wanted.type = demand.type;
+    }
     return wanted;
   }
 };

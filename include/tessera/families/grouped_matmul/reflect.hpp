@@ -19,12 +19,12 @@ BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, cuda_type_is_multiplied, sm90_typ
 
 BOOST_DESCRIBE_STRUCT(grouped_matmul_config, (), (target, type, block_m, block_n, block_k))
 
-/// `grouped_matmul.<backend>.<block_m>x<block_n>x<block_k>`, of CUDA rows with `.<dtype>` behind
-/// the backend.
+/// `grouped_matmul.<backend>.<block_m>x<block_n>x<block_k>`, of rows that multiply one type with
+/// `.<dtype>` behind the backend.
 template <>
 inline constexpr auto spelling_of<grouped_matmul_config> = row_names<grouped_matmul_config>(
     "grouped_matmul", spelling::word{&grouped_matmul_config::target},
-    spelling::where{[](const grouped_matmul_config& row) { return is_cuda(row.target); },
+    spelling::where{[](const grouped_matmul_config& row) { return row.type != dtype::none; },
                     spelling::word{&grouped_matmul_config::type}},
     spelling::number{".", &grouped_matmul_config::block_m},
     spelling::number{"x", &grouped_matmul_config::block_n},

@@ -39,7 +39,7 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
              "128x128x16, or with split sums 64x64x512; of cuda_sm90 128x128x64 or 128x256x64, of "
              "f8_e4m3 and i8 128x128x128 or 128x192x128, of f8_e5m2 128x192x128";
     case grouped_matmul_rule::cpu_rows_take_any_type:
-      return "type of a CPU row is none";
+      return "type of a CPU row is none, of cpu_amx_bf16 bf16 or i8";
     case grouped_matmul_rule::block_m_is_whole_register_tiles:
       return "block_m is a positive multiple of the rows of a register tile";
     case grouped_matmul_rule::block_n_is_whole_register_tiles:
@@ -47,8 +47,9 @@ constexpr std::string_view sentence_of(grouped_matmul_rule rule) noexcept {
     case grouped_matmul_rule::block_k_is_whole_vectors:
       return "block_k is a positive multiple of 32, so that operands are whole vectors of words";
     case grouped_matmul_rule::bytes_share_scales:
-      return "block_k of a row of cpu_avx512_vnni is a multiple of 128, the elements that share a "
-             "scale";
+      return "block_k of a CPU row that multiplies i8 is a multiple of 128, the elements that "
+             "share "
+             "a scale";
     case grouped_matmul_rule::tile_is_small:
       return "block_m, block_n and block_k are at most 4096";
   }
@@ -81,8 +82,10 @@ constexpr grouped_matmul_rule broken_rule(grouped_matmul_config config) noexcept
     if (panels && config.type == dtype::f32) return sm90_type_has_few_bits;
     return is_cuda_tile(config) ? none : cuda_tile_is_known;
   }
-  if (config.type != dtype::none) return cpu_rows_take_any_type;
-  if (config.block_m <= 0 || config.block_m % register_rows(config.target) != 0) {
+  const bool tiles = has_tile_products(config.target);
+  const bool multiplied = config.type == dtype::bf16 || config.type == dtype::i8;
+  if (tiles ? !multiplied : config.type != dtype::none) return cpu_rows_take_any_type;
+  if (config.block_m <= 0 || config.block_m % rows_together(config) != 0) {
     return block_m_is_whole_register_tiles;
   }
   if (config.block_n <= 0 || config.block_n % register_columns(config.target) != 0) {

@@ -1,5 +1,6 @@
-// Whether this process may use the tile registers of AMX-BF16: CPUID, XCR0, and the leave that
-// Linux gives a process which asks for it. `Unit`: see register_states.hpp.
+// Whether this process may use the tile registers of AMX-BF16 and AMX-INT8, which processors have
+// together: CPUID, XCR0, and the leave that Linux gives a process which asks for it. `Unit`: see
+// register_states.hpp.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +37,11 @@ tile_access find_tile_access() noexcept {
 #if defined(TESSERA_EMULATED_TILES)
   return tile_access::granted;
 #elif defined(__x86_64__)
-  constexpr unsigned amx_tile = 1u << 24, amx_bf16 = 1u << 22;
+  constexpr unsigned needed = 1u << 24 | 1u << 22 | 1u << 25;  // AMX-TILE, AMX-BF16, AMX-INT8
   constexpr std::uint64_t tile_states = 0x60000;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return tile_access::absent;
-  if ((d & amx_tile) == 0 || (d & amx_bf16) == 0) return tile_access::absent;
+  if ((d & needed) != needed) return tile_access::absent;
   if ((saved_register_states<Unit>() & tile_states) != tile_states) return tile_access::not_saved;
   return ask_for_tiles<Unit>() ? tile_access::granted : tile_access::refused;
 #else

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/byte_scales.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/row_blocks.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
@@ -36,17 +37,11 @@ class byte_product {
                const tile_memory<Kernel>& memory, tile_sums result)
       : args_(args), rows_(rows), columns_(columns), memory_(memory), result_(result) {}
 
-  /// Whether sums are whole numbers until they are complete: they fit into 32 bits then, and may
-  /// wrap around on the way.
-  static bool stays_whole(const grouped_matmul_kernel_args& args) {
-    constexpr std::int64_t longest = 1 << 16;
-    return args.scales != product_scales::blocks && args.k > 0 && args.k <= longest;
-  }
-
   /// result = the product.
   void run() const {
     if (!stays_whole()) std::fill_n(memory_.c, rows_.rows * memory_.c_stride, 0.0f);
-    if (!has_blocks()) load_scales_of_columns();
+    if (!has_blocks())
+      load_scales_of_columns<Kernel>(args_, rows_.group, columns_, memory_.rows[0]);
     for (std::int64_t first = 0; first < args_.k; first += shape::block_k) {
       const part_of_axis depth = depth_at(first);
       pack_lhs(depth);
@@ -85,7 +80,7 @@ class byte_product {
     return first + shape::block_k < args_.k ? lines(first + shape::block_k, 0) : lines_ahead{};
   }
   bool has_blocks() const { return args_.scales == product_scales::blocks; }
-  bool stays_whole() const { return stays_whole(args_); }
+  bool stays_whole() const { return sums_stay_whole(args_); }
   /// Words of the summed axis that share scales, in a block of it.
   int words_together() const {
     return (has_blocks() ? scale_block : shape::block_k) / words::k_pack;
@@ -95,16 +90,6 @@ class byte_product {
     return {static_cast<const prim::raised_byte*>(args_.rhs.data) +
                 args_.rhs.offset(rows_.group, column, first),
             args_.rhs.row};
-  }
-
-  /// The scale of each column, zeros up to a whole panel.
-  void load_scales_of_columns() const {
-    const auto* const scales = static_cast<const float*>(args_.rhs_scale.data);
-    float* const to = memory_.rows[0];
-    std::fill_n(to, shape::up_to(columns_.count, shape::panels::nr), 0.0f);
-    for (int column = 0; column < columns_.count; ++column) {
-      to[column] = scales[args_.rhs_scale.offset(rows_.group, columns_.first + column, 0)];
-    }
   }
 
   /// Rows of lhs become rows of A, with the scales of their parts and what sums over those begin

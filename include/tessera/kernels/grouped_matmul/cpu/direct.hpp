@@ -32,6 +32,7 @@ template <class Row, class Epilogue = no_epilogue>
 status launch(const grouped_matmul_args& args, const grouped_matmul_options& options,
               const cpu& where = {}, const Epilogue& epilogue = {}) {
   if (status done = check_epilogue<Epilogue>(args.d_out.present()); !done) return done;
+  if (status done = direct::check_tiles_of<Row>(); !done) return done;
   return direct::launch_on_cpu<kernels::grouped_matmul::cpu::launcher, Row>(
       direct_op(args), args, options, where, epilogue);
 }
@@ -40,6 +41,7 @@ status launch(const grouped_matmul_args& args, const grouped_matmul_options& opt
 template <class Row, class Epilogue = no_epilogue>
 status launch(const scaled_matmul_args& args, const scaled_matmul_options& options,
               const cpu& where = {}, const Epilogue& epilogue = {}) {
+  if (status done = direct::check_tiles_of<Row>(); !done) return done;
   return direct::launch_on_cpu<kernels::grouped_matmul::cpu::launcher, Row>(
       direct_op(args), args, options, where, epilogue);
 }

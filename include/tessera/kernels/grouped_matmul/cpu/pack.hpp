@@ -36,14 +36,21 @@ TESSERA_INLINE void find_rows(
   }
 }
 
+/// A row along the summed axis becomes a row of A, followed by zeros up to a whole register.
+template <class Kernel, class Element>
+TESSERA_INLINE void pack_a_row(const Element* from, int depth, float* a, std::int64_t row) {
+  using shape = traits<Kernel>;
+  using reader = prim::word_reader<typename shape::words>;
+  for (int element = 0; element < depth; element += reader::elements) {
+    shape::vec::store(a + shape::a_at(row, element / shape::words::k_pack),
+                      reader::read(from + element, depth - element));
+  }
+}
+
 /// Rows along the summed axis, side by side, become the same rows of A.
 template <class Kernel, class Rows>
 void pack_a_rows(const Rows& rows, int count, int depth, float* a) {
-  using shape = traits<Kernel>;
-  for (int row = 0; row < count; ++row) {
-    prim::pack_a<typename shape::isa_type, typename shape::words>(
-        rows.row(row), depth, a + std::int64_t{row} * shape::a_stride);
-  }
+  for (int row = 0; row < count; ++row) pack_a_row<Kernel>(rows.row(row), depth, a, row);
 }
 
 /// `depth` rows across the summed axis: their columns become rows of A.
@@ -63,7 +70,7 @@ void pack_a_columns(const Rows& rows, int count, int depth, float* a) {
       }
       shape::vec::transpose(block);
       for (int i = 0; i < width; ++i) {
-        shape::vec::store(a + std::int64_t{column + i} * shape::a_stride + word0, block[i]);
+        shape::vec::store(a + shape::a_at(column + i, word0), block[i]);
       }
     }
   }

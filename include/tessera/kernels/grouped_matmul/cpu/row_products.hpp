@@ -9,6 +9,7 @@
 #include <tessera/families/grouped_matmul/epilogue.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/byte_product.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/byte_tile_product.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/codes.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/complete_row.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/float_rows.hpp>
@@ -65,10 +66,14 @@ class row_products {
     const bool adds =
         &to_ == &args_.out &&
         (args_.rhs_bias.data != nullptr || args_.out_init.data != nullptr || args_.has_epilogue());
-    if (adds || rows.group < 0 || to_.type != dtype::f32 || columns.count % shape::width != 0) {
+    // Whole tiles are stored, but of whole numbers, which become floats later.
+    constexpr bool tiles = shape::has_tiles && !shape::has_byte_products;
+    constexpr int columns_together = tiles ? shape::panels::nr : shape::width;
+    if (adds || rows.group < 0 || to_.type != dtype::f32 || columns.count % columns_together != 0 ||
+        (tiles && rows.rows % prim::tile_rows != 0)) {
       return false;
     }
-    if constexpr (shape::has_byte_products) return byte_product<Kernel>::stays_whole(args_);
+    if constexpr (shape::has_byte_products) return sums_stay_whole(args_);
     return true;
   }
   /// A work item's part of the result.
@@ -79,7 +84,9 @@ class row_products {
 
   void multiply(const row_block& rows, part_of_axis columns, const tile_memory<Kernel>& memory,
                 tile_sums result) const {
-    if constexpr (shape::has_byte_products) {
+    if constexpr (shape::has_byte_products && shape::has_tiles) {
+      byte_tile_product<Kernel>(args_, rows, columns, memory, result).run();
+    } else if constexpr (shape::has_byte_products) {
       byte_product<Kernel>(args_, rows, columns, memory, result).run();
     } else {
       multiply_elements(rows, columns, memory, result);
@@ -94,16 +101,17 @@ class row_products {
       return part_of_axis{columns.first + inside.first, inside.count};
     };
     multiply_tile<Kernel>(
-        {count, columns.count}, depth_, memory, result,
-        [&](part_of_axis depth) {
+        {count, columns.count, across_}, depth_, memory, result,
+        [&](part_of_axis depth, part_of_axis of_block, float* a) {
           if constexpr (shape::words::k_pack == 1) {
             if (is_8_bits(from_.type)) return pack_codes(rows, depth, memory);
           }
           with_operand<Kernel>(from_, [&]<class Element>(const Element* elements) {
             pack_a_rows<Kernel>(
                 prim::strided_rows<Element>{
-                    elements + from_.offset(rows.group, rows.first, depth.first), from_.row},
-                count, depth.count, memory.a);
+                    elements + from_.offset(rows.group, rows.first + of_block.first, depth.first),
+                    from_.row},
+                of_block.count, depth.count, a);
           });
         },
         [&](part_of_axis depth, part_of_axis inside, const typename shape::panels& packed) {

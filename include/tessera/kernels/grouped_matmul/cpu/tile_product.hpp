@@ -7,22 +7,12 @@
 #include <tessera/kernels/grouped_matmul/cpu/lines_ahead.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/parts.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/tile_register_product.hpp>
+#include <tessera/kernels/grouped_matmul/cpu/tile_sums.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/product.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
-
-/// Rows and columns of a tile.
-struct tile_size {
-  int rows = 0;
-  int columns = 0;
-};
-
-/// Where sums of a tile are: in its memory, or at last in the tensor itself.
-struct tile_sums {
-  float* data = nullptr;
-  std::int64_t stride = 0;
-};
 
 /// Register tiles of so many rows and packed columns, at least.
 template <class Kernel>
@@ -81,10 +71,11 @@ void multiply_block(const float* a, int rows, const typename traits<Kernel>::pan
       });
 }
 
-/// result = A B over `depth` elements of the summed axis. `pack_a(part)` packs a part of it of A,
-/// `pack_b(part, columns, panels)` of some columns of B, whose lines are `lines_of_b(part,
-/// columns)`. What a sum is made of and in which order does not depend on the tile: a block is one
-/// running sum, and blocks are added one after the other, in memory.c but for the last one.
+/// result = A B over `depth` elements of the summed axis. `pack_a(part, rows, to)` packs a part of
+/// it of rows of A, `pack_b(part, columns, panels)` of some columns of B, whose lines are
+/// `lines_of_b(part, columns)`. What a sum is made of and in which order does not depend on the
+/// tile: a block is one running sum, and blocks are added one after the other, in memory.c but for
+/// the last one.
 template <class Kernel, class PackA, class PackB, class LinesOfB>
 void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>& memory,
                    tile_sums result, const PackA& pack_a, const PackB& pack_b,
@@ -95,6 +86,9 @@ void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>
       std::fill_n(result.data + row * result.stride, size.columns, 0.0f);
     }
   }
+  if constexpr (shape::has_tiles) {
+    return multiply_on_tiles(size, depth, memory, result, pack_a, pack_b);
+  }
   const auto part_at = [&](std::int64_t first) {
     return part_of<Kernel>(first / shape::block_k, shape::block_k, depth);
   };
@@ -103,7 +97,7 @@ void multiply_tile(tile_size size, std::int64_t depth, const tile_memory<Kernel>
   };
   for (std::int64_t first = 0; first < depth; first += shape::block_k) {
     const part_of_axis part = part_at(first);
-    pack_a(part);
+    pack_a(part, part_of_axis{0, size.rows}, memory.a);
     for (int column = 0; column < size.columns; column += shape::block_n) {
       const part_of_axis columns = columns_at(column);
       const typename shape::panels b{memory.b, prim::words_for<typename shape::words>(part.count),

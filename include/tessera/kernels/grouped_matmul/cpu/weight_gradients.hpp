@@ -97,11 +97,12 @@ class weight_gradients {
       });
     };
     multiply_tile<Kernel>(
-        {a.count, b.count}, rows.count(), memory, tile_sums{memory.c, memory.c_stride},
-        [&](part_of_axis depth) {
-          with_rows(of_a, rows.begin + depth.first, a.first, [&](const auto& from) {
-            pack_a_columns<Kernel>(from, a.count, depth.count, memory.a);
-          });
+        {a.count, b.count, true}, rows.count(), memory, tile_sums{memory.c, memory.c_stride},
+        [&](part_of_axis depth, part_of_axis of_block, float* to) {
+          with_rows(of_a, rows.begin + depth.first, a.first + of_block.first,
+                    [&](const auto& from) {
+                      pack_a_columns<Kernel>(from, of_block.count, depth.count, to);
+                    });
         },
         [&](part_of_axis depth, part_of_axis inside, const typename shape::panels& packed) {
           with_rows(of_b, rows.begin + depth.first, b.first + inside.first, [&](const auto& from) {

@@ -1,5 +1,6 @@
 // The tile registers of AMX: eight of sixteen rows of 64 bytes. A tile of f32 has 16 x 16 numbers,
-// one of bf16 words 16 x 16 pairs; an operand B has row k of its words in row k, as panels do.
+// one of words 16 x 16 pairs of bf16, or four bytes each; an operand B has row k of its words in
+// row k, as panels do.
 //
 // The assembler's text is written here because compilers' intrinsics do not say which memory they
 // touch. Where TESSERA_EMULATED_TILES is defined, memory stands in for the registers and the same
@@ -89,6 +90,25 @@ class emulated_tiles {
       }
     }
   }
+  /// The same of words of four signed bytes (TDPBSSD): whole numbers of 32 bits, which wrap around.
+  template <int C, int A, int B>
+  static void multiply_add_bytes() {
+    for (int r = 0; r < tile_rows; ++r) {
+      std::uint32_t sums[tile_width];
+      std::memcpy(sums, memory(C) + r * tile_width, sizeof sums);
+      for (int k = 0; k < tile_width; ++k) {
+        const std::uint32_t a = word(A, r, k);
+        for (int column = 0; column < tile_width; ++column) {
+          const std::uint32_t b = word(B, k, column);
+          for (int at = 0; at < 32; at += 8) {
+            sums[column] += static_cast<std::uint32_t>(static_cast<std::int8_t>(a >> at) *
+                                                       static_cast<std::int8_t>(b >> at));
+          }
+        }
+      }
+      std::memcpy(memory(C) + r * tile_width, sums, sizeof sums);
+    }
+  }
 
  private:
   static float* memory(int tile) {
@@ -143,6 +163,11 @@ struct hardware_tiles {
   static TESSERA_INLINE void multiply_add() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
   }
+  /// The same of words of four signed bytes, in whole numbers.
+  template <int C, int A, int B>
+  static TESSERA_INLINE void multiply_add_bytes() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+  }
 };
 
 #if defined(TESSERA_EMULATED_TILES)
@@ -150,6 +175,15 @@ using tiles = emulated_tiles;
 #else
 using tiles = hardware_tiles;
 #endif
+
+/// Registers whose products are of bytes.
+template <class Tiles>
+struct tiles_of_bytes : Tiles {
+  template <int C, int A, int B>
+  static TESSERA_INLINE void multiply_add() {
+    Tiles::template multiply_add_bytes<C, A, B>();
+  }
+};
 
 /// The tile registers are this thread's as long as it lives.
 template <class Tiles>
@@ -166,7 +200,9 @@ struct tile_scope {
 /// A store waits for the products of its tile. So the sums of one block of C are stored among the
 /// first products of the next (`begin`), each just before its tile is needed again, and only the
 /// last ones by themselves (`finish`).
-template <class Tiles, int RowTiles, int ColumnTiles>
+///
+/// `BStays`: B is read again soon and A is not, rather than A.
+template <class Tiles, int RowTiles, int ColumnTiles, bool BStays = false>
 class tile_product {
  public:
   /// Where a block of C is, or null.
@@ -174,12 +210,14 @@ class tile_product {
     float* c = nullptr;
     std::int64_t stride = 0;
   };
-  /// Rows of A are a_stride apart, words of B b_stride.
+  /// Rows of A are a_stride apart, words of B b_stride; from tile_width words of A on the next ones
+  /// are a_step behind.
   struct operands {
     const float* a;
     std::int64_t a_stride;
     const float* b;
     std::int64_t b_stride;
+    std::int64_t a_step = tile_width;
   };
 
   /// The products over the first tile_width words, after which come `add` and another `begin` or
@@ -187,27 +225,43 @@ class tile_product {
   /// first.
   template <bool Adds>
   TESSERA_INLINE void begin(const operands& from, float* c, std::int64_t c_stride) {
+    begin<Adds>(from, {c, c_stride}, {c, c_stride});
+  }
+  /// The same where sums start from what `start` holds.
+  template <bool Adds>
+  TESSERA_INLINE void begin(const operands& from, const block& start, const block& to) {
     const block before = stored_;
-    stored_ = {c, c_stride};
+    stored_ = to;
     step(from, [&]<int Row, int Column>() {
       constexpr int tile = 2 * Row + Column;
       if (before.c != nullptr) Tiles::template store<tile>(at<Row, Column>(before), bytes(before));
       if constexpr (Adds) {
-        Tiles::template load<tile>(at<Row, Column>(stored_), bytes(stored_));
+        Tiles::template load<tile>(at<Row, Column>(start), bytes(start));
       } else {
         Tiles::template zero<tile>();
       }
     });
   }
   /// Those over further `words`, a multiple of tile_width.
-  static TESSERA_INLINE void add(operands from, int words) {
+  static TESSERA_INLINE void add(const operands& from, int words) {
+    add(from, words, [] {});
+  }
+  /// The same; `beside()` goes on beside the products of each tile_width words.
+  template <class Beside>
+  static TESSERA_INLINE void add(operands from, int words, const Beside& beside) {
     for (int k = 0; k < words; k += tile_width) {
       step(from, []<int Row, int Column>() {});
+      beside();
       from = next(from);
     }
   }
   static TESSERA_INLINE operands next(const operands& from) {
-    return {from.a + tile_width, from.a_stride, from.b + tile_width * from.b_stride, from.b_stride};
+    return {from.a + from.a_step, from.a_stride, from.b + tile_width * from.b_stride, from.b_stride,
+            from.a_step};
+  }
+  /// Where sums may have been stored already.
+  TESSERA_INLINE void finish_any() {
+    if (stored_.c != nullptr) finish();
   }
   TESSERA_INLINE void finish() {
     store<0, 0>();
@@ -229,21 +283,29 @@ class tile_product {
   TESSERA_INLINE void store() {
     Tiles::template store<2 * Row + Column>(at<Row, Column>(stored_), bytes(stored_));
   }
+  template <int Tile, bool Once>
+  static TESSERA_INLINE void load(const float* from, std::int64_t stride) {
+    if constexpr (Once) {
+      Tiles::template load_once<Tile>(from, stride);
+    } else {
+      Tiles::template load<Tile>(from, stride);
+    }
+  }
   /// `before.operator()<Row, Column>()` comes just before the sums of that tile grow.
   template <class Before>
   static TESSERA_INLINE void step(const operands& from, const Before& before) {
     const std::int64_t a_bytes = from.a_stride * word_bytes, b_bytes = from.b_stride * word_bytes;
-    Tiles::template load<4>(from.a, a_bytes);
-    Tiles::template load_once<6>(from.b, b_bytes);
+    load<4, BStays>(from.a, a_bytes);
+    load<6, !BStays>(from.b, b_bytes);
     before.template operator()<0, 0>();
     Tiles::template multiply_add<0, 4, 6>();
     if constexpr (ColumnTiles == 2) {
-      Tiles::template load_once<7>(from.b + tile_width, b_bytes);
+      load<7, !BStays>(from.b + tile_width, b_bytes);
       before.template operator()<0, 1>();
       Tiles::template multiply_add<1, 4, 7>();
     }
     if constexpr (RowTiles == 2) {
-      Tiles::template load<5>(from.a + tile_rows * from.a_stride, a_bytes);
+      load<5, BStays>(from.a + tile_rows * from.a_stride, a_bytes);
       before.template operator()<1, 0>();
       Tiles::template multiply_add<2, 5, 6>();
       if constexpr (ColumnTiles == 2) {
