@@ -43,6 +43,23 @@ INSTANTIATE_TEST_SUITE_P(
         "tensor_scale=[1]f32 mode=nvfp4",
         "quantized_matmul x=[40,256]bf16 out=[40,150]bf16 w_q=[150,32]u32 scales=[150,4]bf16 "
         "zeros=[150,4]",
+        // Codes as they are, sums of groups scaled (sm_90): 1, 2, 8, 16 and 64 rows of x and fewer,
+        // both forms, a group for several stages, tiles that several blocks share and lines that
+        // end beyond the columns.
+        "quantized_matmul x=[2,8192]bf16 out=[2,300]bf16 w_q=[300,1024]u32 scales=[300,128]bf16 "
+        "zeros=[300,128]",
+        "quantized_matmul x=[5,3584]f16 out=[5,520]f16 w_q=[520,448]u32 scales=[520,56]f16 "
+        "zeros=[520,56] affine_form=bias",
+        "quantized_matmul x=[13,1152]bf16 out=[13,257]f32 w_q=[257,144]u32 scales=[257,9]bf16 "
+        "zeros=[257,9] group_size=128",
+        "quantized_matmul x=[16,3072]bf16 out=[16,40]bf16 w_q=[40,384]u32 scales=[40,6]bf16 "
+        "zeros=[40,6] group_size=512",
+        "quantized_matmul x=[61,4160]f16 out=[61,264]f16 w_q=[264,520]u32 scales=[264,65]f16 "
+        "zeros=[264,65] affine_form=bias",
+        "quantized_matmul x=[1,4096]bf16 out=[1,300]bf16 w_q=[300,512]u32 scales=[300,256]u8 "
+        "tensor_scale=[1]f32 mode=nvfp4",
+        "quantized_matmul x=[2,2176]bf16 out=[2,264]bf16 w_q=[264,272]u32 scales=[264,68]u8 "
+        "mode=mxfp4 scale_encoding=int8",
         // Weights in registers (sm_90): lines that end beyond the columns, tiles that several
         // blocks share, several tiles of rows, each code and both forms; numbers of one line for
         // one stage and for many.

@@ -64,7 +64,8 @@ class forward_row {
   status launch(cudaStream_t stream) {
     const bool dependent = cuda::starts_early<forward_row>();
     const bool exact = is_exact(args_.batch, args_.matrices, is_grouped());
-    if (may_stream() && streamed_.served() && !(exact && decoded_first_.takes_few())) {
+    if (may_stream() && streamed_.served() &&
+        (streamed_.is_exact() || !(exact && decoded_first_.takes_few()))) {
       return streamed_.launch(stream, dependent);
     }
     return decoded_first_.launch(stream, dependent);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +12,7 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/kernels/quantized/sm80/groups.hpp>
-#include <tessera/kernels/quantized/sm90/streamed_product.hpp>
+#include <tessera/kernels/quantized/sm90/streamed_kernels.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/arrivals.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -32,94 +31,16 @@ class __attribute__((visibility("hidden"))) streamed_arrivals {
 /// Products of elements of one type.
 template <dtype Type>
 class streamed_launch {
-  using element = element_t<Type>;
-  static constexpr bool is_f16 = Type == dtype::f16;
-
-  struct variant {
-    void (*run)(streamed_args) = nullptr;
-    int rows = 0;   ///< of x of a tile
-    int lines = 0;  ///< of a stage
-    int threads = 0;
-    int shared_bytes = 0;
-  };
-  /// Kernels for codes: few rows of x, more, and many; the last are for the codes that are most
-  /// used.
-  struct code_kernels {
-    std::array<variant, 3> by_rows{};
-    void (*order)(ordered_rows) = nullptr;
-    int columns = 0;  ///< of a line
-  };
-
-  template <thin_code Code, bool Nv, bool Short, int Rows>
-  static variant variant_for() {
-    using shape = streamed_shape<Code, Rows>;
-    static_assert(shape::outputs == outputs);
-    return {&multiply_streamed<element, Code, Nv, Short, Rows>, Rows, shape::lines, shape::threads,
-            static_cast<int>(sizeof(typename shape::shared_memory))};
-  }
-  template <thin_code Code, bool Nv = false, bool Short = false>
-  static code_kernels kernels_for() {
-    constexpr int most = Code == thin_code::whole4 || Code == thin_code::e2m1 ? 128 : 64;
-    return {{variant_for<Code, Nv, Short, 16>(), variant_for<Code, Nv, Short, 64>(),
-             variant_for<Code, Nv, Short, most>()},
-            &order_rows<Code>,
-            code_line<Code>::columns};
-  }
-  static auto all_kernels() {
-    using enum thin_code;
-    const std::array all{kernels_for<whole4>(), kernels_for<whole8>(), kernels_for<nf4>(),
-                         kernels_for<e2m1, true, true>()};
-    if constexpr (is_f16) {
-      return all;
-    } else {
-      const std::array others{kernels_for<e2m1>(), kernels_for<e4m3, true>(), kernels_for<e4m3>()};
-      std::array<code_kernels, all.size() + others.size()> both;
-      std::copy(others.begin(), others.end(), std::copy(all.begin(), all.end(), both.begin()));
-      return both;
-    }
-  }
-  /// The number of the kernels that take weights.
-  static std::size_t number_of(const packed_weights& weights) {
-    switch (sm80::thin_code_of(weights.mode, weights.bits)) {
-      case thin_code::whole4:
-        return 0;
-      case thin_code::whole8:
-        return 1;
-      case thin_code::nf4:
-        return 2;
-      case thin_code::e2m1:
-        return is_nv(weights.mode) ? 3 : 4;
-      case thin_code::e4m3:
-        return is_nv(weights.mode) ? 5 : 6;
-    }
-    return 0;
-  }
-
-  static constexpr int outputs = 256;  ///< of a tile
+  using kernels = streamed_kernels<Type>;
   static constexpr int most_blocks_of_tile = prim::cuda::arrivals::most_splits - 2;
 
  public:
-  static auto entries() {
-    const auto all = all_kernels();
-    std::array<prim::cuda::kernel_entry, all.size() * 4 + 1> listed;
-    for (std::size_t i = 0; i + 1 < listed.size(); ++i) {
-      const code_kernels& of = all[i / 4];
-      listed[i] = i % 4 == 3
-                      ? cuda::entry_of(of.order)
-                      : cuda::entry_of(of.by_rows[i % 4].run, of.by_rows[i % 4].shared_bytes);
-    }
-    listed.back() = cuda::entry_of(&list_tiles);
-    return listed;
-  }
+  static auto entries() { return kernels::entries(); }
 
   streamed_launch(const quantized_kernel_args& call, std::byte* workspace, int multiprocessors)
       : workspace_(workspace), multiprocessors_(multiprocessors) {
     if (!takes(call)) return;
-    const code_kernels kernels = all_kernels()[number_of(call.weights)];
-    const std::int64_t rows = rows_of_matrix(call);
-    chosen_ = kernels.by_rows[rows <= 16 ? 0 : rows <= 64 ? 1 : 2];
-    order_ = kernels.order;
-    columns_ = kernels.columns * chosen_.lines;
+    chosen_ = kernels::chosen(call, rows_of_matrix(call));
     fill(call);
     take_memory(call);
     served_ = find_operands(call);
@@ -128,6 +49,8 @@ class streamed_launch {
   std::size_t bytes() const { return bytes_; }
   /// Whether operands lie as they are copied.
   bool served() const { return served_; }
+  /// Whether weights are not rounded.
+  bool is_exact() const { return chosen_.is_exact(); }
 
   /// `dependent`: kernels may start before the kernel before them has ended.
   status launch(cudaStream_t stream, bool dependent) {
@@ -138,11 +61,9 @@ class streamed_launch {
       }
     }
     const int blocks = grouped ? all_waves() : cut();
-    const int units = rows_.stages * (columns_ / 8);
-    dim3 grid = cuda::grid_of((units + order_threads - 1) / order_threads);
-    grid.y = static_cast<unsigned>(std::min(rows_.tiles * rows_.height, 1024));
     // The list is there before the product begins, which need only wait for x.
-    const cudaError_t code = prim::cuda::launch_kernel(order_, grid, order_threads, 0, stream,
+    const cudaError_t code = prim::cuda::launch_kernel(chosen_.order, chosen_.grid_of_order(rows_),
+                                                       chosen_.threads_of_order(), 0, stream,
                                                        dependent && !grouped, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
     return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
@@ -168,7 +89,7 @@ class streamed_launch {
     }
     return shape.is_taken() && (!floats || weights.scales.type == Type) &&
            (weights.mode != weight_mode::affine || weights.zeros.type == Type) &&
-           number_of(weights) < all_kernels().size();
+           kernels::has(weights);
   }
 
   /// Rows of x for a matrix, on average.
@@ -178,12 +99,15 @@ class streamed_launch {
 
   void take_memory(const quantized_kernel_args& call) {
     cuda::workspace_parts parts(workspace_);
-    element* ordered = nullptr;
-    parts.take(ordered, std::int64_t{rows_.tiles} * rows_.height * rows_.stages * columns_);
+    std::byte* ordered = nullptr;
+    const bool grouped = call.group_sizes != nullptr;
+    const std::int64_t of_stage = grouped ? std::int64_t{chosen_.columns} * 2 : chosen_.box_bytes;
+    parts.take(ordered, rows_.stages * rows_.tiles * of_stage);
     rows_.to = ordered;
-    args_.x = reinterpret_cast<const std::byte*>(ordered);
+    args_.x = ordered;
     if (call.group_sizes == nullptr) {
-      parts.take(args_.partial, std::int64_t{multiprocessors_} * 2 * outputs * chosen_.rows);
+      parts.take(args_.partial,
+                 std::int64_t{multiprocessors_} * 2 * chosen_.outputs * chosen_.rows);
     } else {
       args_.table.segments = grouped_matmul::sm80::row_table::segments_of(call.matrices);
       parts.take(args_.table.rows, args_.table.segments + 1);
@@ -202,13 +126,15 @@ class streamed_launch {
     args_.outputs = weights.rows;
     args_.batch = static_cast<int>(call.batch);
     args_.batch_tiles = (args_.batch + chosen_.rows - 1) / chosen_.rows;
-    args_.output_tiles = static_cast<int>((weights.rows + outputs - 1) / outputs);
+    args_.output_tiles = static_cast<int>((weights.rows + chosen_.outputs - 1) / chosen_.outputs);
     args_.tiles = args_.batch_tiles * args_.output_tiles;
-    args_.stages_of_tile = static_cast<int>((weights.columns() + columns_ - 1) / columns_);
+    args_.stages_of_tile =
+        static_cast<int>((weights.columns() + chosen_.columns - 1) / chosen_.columns);
     args_.group_shift = std::countr_zero(static_cast<std::uint64_t>(weights.group_size));
     const int number = has_float_scales(weights.mode) ? 2 : 1;
     const std::int64_t columns_of_slot = number_line_bytes / number * weights.group_size;
-    args_.slot_shift = std::countr_zero(static_cast<std::uint64_t>(columns_of_slot / columns_));
+    args_.slot_shift =
+        std::countr_zero(static_cast<std::uint64_t>(columns_of_slot / chosen_.columns));
     args_.form = {weights.encoding, weights.form};
     rows_.x = call.x;
     rows_.batch = call.batch;
@@ -233,13 +159,13 @@ class streamed_launch {
                {weights.codes.data,
                 {weights.columns() * weights.bits / 16, weights.rows, call.matrices, 1},
                 {1, weights.codes.row * 2, weights.codes.matrix * 2, 0},
-                {code_line_bytes / 2 * chosen_.lines, outputs, 1, 1},
+                {code_line_bytes / 2 * chosen_.lines, chosen_.outputs, 1, 1},
                 chosen_.lines == 1 ? prim::cuda::box_order::half_panel
                                    : prim::cuda::box_order::panel}) &&
            (call.group_sizes == nullptr || set_rows_of_x());
   }
   bool set_rows_of_x() {
-    const std::int64_t columns = std::int64_t{rows_.stages} * columns_;
+    const std::int64_t columns = std::int64_t{rows_.stages} * chosen_.columns;
     return prim::cuda::make_tensor_map(args_.rows_of_x,
                                        {rows_.to,
                                         {columns, rows_.batch, 1, 1},
@@ -314,11 +240,9 @@ class streamed_launch {
 
   streamed_args args_{};
   ordered_rows rows_{};
-  variant chosen_{};
-  void (*order_)(ordered_rows) = nullptr;
+  streamed_kernel chosen_{};
   int4* listed_ = nullptr;
   grouped_matmul_kernel_args groups_{};
-  int columns_ = 0;  ///< of a stage
   std::byte* workspace_;
   int multiprocessors_;
   std::size_t bytes_ = 0;

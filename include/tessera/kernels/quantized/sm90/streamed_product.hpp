@@ -12,24 +12,15 @@
 #include <cstdint>
 
 #include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
+#include <tessera/kernels/quantized/sm90/streamed_results.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
-#include <tessera/prim/cuda/arrival_table.hpp>
-#include <tessera/prim/cuda/arrivals.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
-#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
-#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
 
 namespace tessera::kernels::quantized::sm90 {
-
-/// The word of a tile, in the module's memory (prim/cuda/arrival_table.hpp).
-__device__ __forceinline__ unsigned* streamed_word(int place, int tile) {
-  static __device__ unsigned words[prim::cuda::arrival_places][prim::cuda::counted_tiles];
-  return &words[place][tile];
-}
 
 /// A warpgroup that multiplies. `Short`: a lane's columns of a line have two groups.
 template <class Element, thin_code Code, bool Nv, bool Short, int Rows>
@@ -39,10 +30,7 @@ class streamed_sums {
   using memory = typename shape::shared_memory;
   using product = prim::cuda::warpgroup_product<Element, Rows>;
   static constexpr int tiles = shape::tiles;
-  static constexpr int numbers = Short ? 2 : 1;   ///< of a lane's part of a line
-  static constexpr int barrier = 1;               ///< of the warpgroups that multiply
-  static constexpr int fours = tiles * Rows / 8;  ///< sums of a thread, by four
-  static constexpr long long patience = 1 << 15;
+  static constexpr int numbers = Short ? 2 : 1;  ///< of a lane's part of a line
 
  public:
   __device__ __forceinline__ streamed_sums(const streamed_args& args, memory& shared, int warpgroup)
@@ -75,7 +63,7 @@ class streamed_sums {
       prim::cuda::wait_products<0>();
 #pragma unroll
       for (auto& tile : sums_) prim::cuda::keep_in_place(tile);
-      finish(piece);
+      streamed_results<shape>(args_, shared_, t_, output_).finish(piece, sums_);
     }
   }
 
@@ -206,97 +194,6 @@ class streamed_sums {
         to[tile][i] = {
             {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1], pairs[1][2 * i + 1]}};
         prim::cuda::keep_in_place(to[tile][i].word);
-      }
-    }
-  }
-
-  /// Where the results of a piece lie, and what they are multiplied by.
-  struct result_place {
-    int first_row, end_row;
-    std::int64_t output;
-    float scale;
-  };
-  __device__ __forceinline__ result_place place_of(const streamed_piece& piece) const {
-    const streamed_rows rows(args_, piece.batch_tile, Rows);
-    const bool scaled = args_.tensor_scale != nullptr && rows.matrix >= 0;
-    return {rows.first + static_cast<int>(t_) * 2, rows.end,
-            std::int64_t{piece.first_output} + output_,
-            scaled ? args_.tensor_scale[rows.matrix] : 1.0f};
-  }
-
-  /// The end of a piece.
-  __device__ __forceinline__ void finish(const streamed_piece& piece) {
-    const result_place to = place_of(piece);
-    if (piece.count == args_.stages_of_tile || piece.count == 0) {
-#pragma unroll
-      for (int i = 0; i < fours; ++i) {
-        float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
-        store(to, i, make_float4(four[0], four[1], four[2], four[3]));
-      }
-      return;
-    }
-    float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
-#pragma unroll
-    for (int i = 0; i < fours; ++i) {
-      float* const four = sums_[i / (Rows / 8)] + i % (Rows / 8) * 4;
-      __stcg(own + i * shape::multiplying, make_float4(four[0], four[1], four[2], four[3]));
-    }
-    sum_up(piece, to);
-  }
-
-  /// Four sums of two outputs, 8 apart, and of two rows.
-  __device__ __forceinline__ void store(const result_place& place, int i, float4 four) const {
-    const int row = place.first_row + i % (Rows / 8) * 8;
-    const std::int64_t output = place.output + i / (Rows / 8) * 64;
-    prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
-      To* const first = to + row * args_.out.row + output;
-      const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
-      if (row < place.end_row) {
-        if (low) first[0] = prim::nearest<To>(four.x * place.scale);
-        if (high) first[8] = prim::nearest<To>(four.z * place.scale);
-      }
-      if (row + 1 < place.end_row) {
-        if (low) first[args_.out.row] = prim::nearest<To>(four.y * place.scale);
-        if (high) first[args_.out.row + 8] = prim::nearest<To>(four.w * place.scale);
-      }
-    });
-  }
-
-  /// The thread's sums of a tile that a block has left: every so many fours. `begins`: with the
-  /// first stage of the tile.
-  __device__ __forceinline__ float4* part_of(int block, bool begins) const {
-    constexpr int of_tile = shape::outputs * Rows;
-    const std::int64_t slot = std::int64_t{block} * 2 + (begins ? 1 : 0);
-    return reinterpret_cast<float4*>(args_.partial + slot * of_tile) + threadIdx.x;
-  }
-
-  /// Sums what the blocks of a tile have left, in their order: those that end last have a part of
-  /// the sums each.
-  __device__ __forceinline__ void sum_up(const streamed_piece& piece, const result_place& to) {
-    const int tile = piece.shared_tile;
-    const int first = block_of(args_, tile * args_.stages_of_tile);
-    const int last = block_of(args_, (tile + 1) * args_.stages_of_tile - 1);
-    const int parts = min(max(last - first, 1), min(fours, 8));
-    prim::cuda::wait_for_threads(barrier, shape::multiplying);
-    if (threadIdx.x == 0) {
-      const prim::cuda::arrivals counted(streamed_word(args_.arrivals, tile), last - first + 1,
-                                         parts);
-      shared_.parts = counted.arrive(patience);
-    }
-    prim::cuda::wait_for_threads(barrier, shape::multiplying);
-    const unsigned own = shared_.parts;
-#pragma unroll 1
-    for (int part = 0; part < parts; ++part) {
-      if ((own >> part & 1) == 0) continue;
-#pragma unroll 1
-      for (int i = part * fours / parts; i < (part + 1) * fours / parts; ++i) {
-        float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-        for (int block = first; block <= last; ++block) {
-          const float4 left = __ldcg(part_of(block, block == first) + i * shape::multiplying);
-          sum.x += left.x, sum.y += left.y, sum.z += left.z, sum.w += left.w;
-        }
-        store(to, i, sum);
       }
     }
   }

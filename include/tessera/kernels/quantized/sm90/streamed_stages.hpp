@@ -8,6 +8,7 @@
 
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_codes.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/shared_words.hpp>
@@ -58,7 +59,7 @@ struct streamed_shape {
   static constexpr int rows = Rows;
   /// Tiles of 64 outputs of a warpgroup, and warpgroups that multiply: many, as far as their sums
   /// leave registers.
-  static constexpr int tiles = Rows > 64 ? 2 : 1, groups = 4 / tiles;
+  static constexpr int tiles = Rows == 128 ? 2 : 1, groups = Rows > 64 ? 2 : 4;
   static constexpr int outputs = 64 * tiles * groups;
   /// Of a stage: long copies, as far as x leaves room for three stages or more.
   static constexpr int lines = Rows > 64 ? 1 : 2, columns = lines * line::columns;
@@ -67,14 +68,14 @@ struct streamed_shape {
   static constexpr int x_bytes = panels * panel_bytes,
                        code_bytes = outputs * lines * code_line_bytes;
   static constexpr int number_bytes = outputs * number_line_bytes;
-  static constexpr int slots = 3;  ///< of numbers
+  static constexpr int slots = Rows > 128 ? 2 : 3;  ///< of numbers
   static constexpr int fitting = (226 * 1024 - slots * 2 * number_bytes) / (x_bytes + code_bytes);
   static constexpr int stages = fitting > 8 ? 8 : fitting;
   static constexpr int warps = 4 * groups;  ///< that multiply
   static constexpr int multiplying = groups * prim::cuda::warpgroup_size;
   static constexpr int threads = multiplying + prim::cuda::warpgroup_size;
-  static constexpr int multiplying_registers = groups == 4 ? 112 : 232;
-  static constexpr int copying_registers = groups == 4 ? 32 : 40;
+  static constexpr int multiplying_registers = groups == 4 ? 112 : Rows > 128 ? 216 : 232;
+  static constexpr int copying_registers = groups == 4 ? 32 : Rows > 128 ? 72 : 40;
   static constexpr int band_tiles = 1024 / Rows;  ///< of the batch, that blocks work on together
 
   struct alignas(1024) shared_memory {
@@ -123,6 +124,12 @@ __device__ __forceinline__ int block_of(const streamed_args& args, int unit) {
   return unit < of_longer ? unit / (args.share + 1) : args.longer + (unit - of_longer) / args.share;
 }
 
+/// The word of a tile, in the module's memory (prim/cuda/arrival_table.hpp).
+__device__ __forceinline__ unsigned* streamed_word(int place, int tile) {
+  static __device__ unsigned words[prim::cuda::arrival_places][prim::cuda::counted_tiles];
+  return &words[place][tile];
+}
+
 /// Stages of a tile that a block goes through together.
 struct streamed_piece {
   int first_output;
@@ -144,6 +151,9 @@ class streamed_walk {
       : args_(args),
         unit_(first_unit(args, static_cast<int>(blockIdx.x))),
         end_(first_unit(args, static_cast<int>(blockIdx.x) + 1)) {}
+
+  /// Whether there is no piece of a shared tile behind those that were asked for.
+  __device__ __forceinline__ bool ended() const { return unit_ >= end_; }
 
   /// False if there is none.
   __device__ __forceinline__ bool next(streamed_piece& piece) {

@@ -1,0 +1,160 @@
+// The end of a piece of a tile by mma.sync: sums become results, or are left for the blocks that
+// end last of those that share the tile.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
+#include <tessera/prim/cuda/arrivals.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::quantized::sm90 {
+
+/// The results of a lane: of outputs from `output` on, and of rows t of a quad.
+template <class Shape>
+class few_results {
+  using shape = Shape;
+  using memory = typename shape::shared_memory;
+  static constexpr int tiles = shape::tiles, parts = shape::box::tiles, spans = shape::box::spans;
+  static constexpr int barrier = 1;       ///< of the warps that multiply
+  static constexpr int left_barrier = 2;  ///< and of the one that sums up
+  static constexpr int together = 4;      ///< sums of a load
+  static constexpr long long patience = 1 << 15;
+
+ public:
+  using sums = float[tiles][parts][4];
+
+  __device__ __forceinline__ few_results(const streamed_args& args, memory& shared, unsigned t,
+                                         unsigned output)
+      : args_(args), shared_(shared), t_(t), output_(output) {}
+
+  /// The end of a piece. `last`: of the block; else the warp that sums up goes on with it.
+  __device__ __forceinline__ void finish(const streamed_piece& piece, bool last,
+                                         const sums& of) const {
+    if (piece.count == args_.stages_of_tile) {
+      each(of, [&](int row, int output, float sum) { put(piece, row, output, sum); });
+      return;
+    }
+    float* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
+    each(of,
+         [&](int row, int output, float sum) { __stcg(own + row * shape::outputs + output, sum); });
+    if (!last) {
+      prim::cuda::arrive_for_threads(left_barrier, shape::multiplying + prim::cuda::warp_size);
+      return;
+    }
+    prim::cuda::wait_for_threads(barrier, shape::multiplying);
+    if (threadIdx.x == 0) shared_.parts = arrive(piece);
+    prim::cuda::wait_for_threads(barrier, shape::multiplying);
+    sum_up<shape::multiplying>(piece, shared_.parts, static_cast<int>(threadIdx.x));
+  }
+
+  /// The warp that sums up what the others have left before their last piece, while they go on.
+  __device__ __forceinline__ void sum_up_before_last() const {
+    streamed_walk<shape> walk(args_);
+    streamed_piece piece;
+    while (walk.next(piece)) {
+      if (piece.count == args_.stages_of_tile || walk.ended()) continue;
+      prim::cuda::wait_for_threads(left_barrier, shape::multiplying + prim::cuda::warp_size);
+      const auto lane = static_cast<int>(threadIdx.x % prim::cuda::warp_size);
+      unsigned parts = 0;
+      if (lane == 0) parts = arrive(piece);
+      parts = __shfl_sync(prim::cuda::all_lanes, parts, 0);
+      sum_up<prim::cuda::warp_size>(piece, parts, lane);
+    }
+  }
+
+ private:
+  /// Calls body(row, output of the tile, sum) for what the lane has of the result.
+  template <class Body>
+  __device__ __forceinline__ void each(const sums& of, const Body& body) const {
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+      for (int part = 0; part < parts; ++part) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float sum = of[tile][part][i];
+          if constexpr (spans > 1) {
+            sum += __shfl_xor_sync(prim::cuda::all_lanes, sum, 1);
+            sum += __shfl_xor_sync(prim::cuda::all_lanes, sum, 2);
+          }
+          const int row = spans > 1 ? i % 2 : part * 8 + static_cast<int>(t_) * 2 + i % 2;
+          if (spans == 1 || t_ == 0) {
+            body(row, static_cast<int>(output_) + tile * 16 + i / 2 * 8, sum);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void put(const streamed_piece& piece, int row, int output,
+                                      float sum) const {
+    const std::int64_t at = std::int64_t{piece.first_output} + output;
+    if (row >= args_.batch || at >= args_.outputs) return;
+    const float of_tensor = args_.tensor_scale != nullptr ? *args_.tensor_scale : 1.0f;
+    prim::cuda::put_number(args_.out.data, args_.out.type, row * args_.out.row + at,
+                           sum * of_tensor);
+  }
+
+  /// What a block has left of a tile. `begins`: with the first stage of the tile.
+  __device__ __forceinline__ float* part_of(int block, bool begins) const {
+    const std::int64_t slot = std::int64_t{block} * 2 + (begins ? 1 : 0);
+    return args_.partial + slot * (shape::outputs * shape::rows);
+  }
+
+  /// The blocks of a tile, and into how many parts its sums are cut.
+  struct tile_share {
+    int first, last, parts;
+  };
+  __device__ __forceinline__ tile_share share_of(const streamed_piece& piece) const {
+    const int unit = piece.shared_tile * args_.stages_of_tile;
+    const int first = block_of(args_, unit);
+    const int last = block_of(args_, unit + args_.stages_of_tile - 1);
+    return {first, last, min(max(last - first, 1), min(min(shape::rows, args_.batch), 8))};
+  }
+  /// By one thread, after what the block has left: the parts that it is to sum up.
+  __device__ __forceinline__ unsigned arrive(const streamed_piece& piece) const {
+    const tile_share share = share_of(piece);
+    return prim::cuda::arrivals(streamed_word(args_.arrivals, piece.shared_tile),
+                                share.last - share.first + 1, share.parts)
+        .arrive(patience);
+  }
+
+  /// Sums what the blocks of a tile have left, in their order: those that end last have a part of
+  /// the sums each.
+  template <int Threads>
+  __device__ __forceinline__ void sum_up(const streamed_piece& piece, unsigned own,
+                                         int thread) const {
+    const tile_share share = share_of(piece);
+    const int rows = min(shape::rows, args_.batch);
+    constexpr int of_row = shape::outputs / together;
+#pragma unroll 1
+    for (int part = 0; part < share.parts; ++part) {
+      if ((own >> part & 1) == 0) continue;
+      const int end = (part + 1) * rows / share.parts * of_row;
+#pragma unroll 2
+      for (int i = part * rows / share.parts * of_row + thread; i < end; i += Threads) {
+        float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
+        for (int block = share.first; block <= share.last; ++block) {
+          const float4 left =
+              __ldcg(reinterpret_cast<const float4*>(part_of(block, block == share.first)) + i);
+          sum.x += left.x, sum.y += left.y, sum.z += left.z, sum.w += left.w;
+        }
+        const int row = i / of_row, output = i % of_row * together;
+        put(piece, row, output, sum.x);
+        put(piece, row, output + 1, sum.y);
+        put(piece, row, output + 2, sum.z);
+        put(piece, row, output + 3, sum.w);
+      }
+    }
+  }
+
+  const streamed_args& args_;
+  memory& shared_;
+  unsigned t_, output_;
+};
+
+}  // namespace tessera::kernels::quantized::sm90

@@ -1,0 +1,179 @@
+// The kernels that streamed_launch.hpp chooses from, by codes and rows of x.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/quantized/sm90/few_product.hpp>
+#include <tessera/kernels/quantized/sm90/few_rows.hpp>
+#include <tessera/kernels/quantized/sm90/streamed_product.hpp>
+#include <tessera/spec/dtype.hpp>
+
+namespace tessera::kernels::quantized::sm90 {
+
+/// How blocks share the ordering of x: units of eight columns and rows, or stages.
+enum class order_share : std::uint8_t { units, stages };
+
+/// A product, and the kernel that lays x in the order of its codes.
+struct streamed_kernel {
+  void (*run)(streamed_args) = nullptr;
+  void (*order)(ordered_rows) = nullptr;
+  int rows = 0;     ///< of x of a tile
+  int outputs = 0;  ///< of a tile
+  int lines = 0;    ///< of a stage
+  int columns = 0;  ///< of a stage
+  int threads = 0;
+  int shared_bytes = 0;
+  int box_bytes = 0;  ///< of x of a stage and a tile
+  order_share shares = order_share::units;
+
+  /// Weights are not rounded: sums of groups are scaled. Of one tile of rows, of one matrix.
+  constexpr bool is_exact() const { return shares != order_share::units; }
+  int threads_of_order() const {
+    return shares == order_share::stages ? few_order_threads : order_threads;
+  }
+  dim3 grid_of_order(const ordered_rows& of) const {
+    if (shares == order_share::stages) {
+      return dim3(static_cast<unsigned>(of.stages), static_cast<unsigned>(rows + 7) / 8);
+    }
+    const int units = of.stages * (columns / 8);
+    dim3 grid = cuda::grid_of((units + order_threads - 1) / order_threads);
+    grid.y = static_cast<unsigned>(std::min(of.tiles * of.height, 1024));
+    return grid;
+  }
+};
+
+/// Kernels of elements of one type.
+template <dtype Type>
+class streamed_kernels {
+  using element = element_t<Type>;
+  static constexpr bool is_f16 = Type == dtype::f16;
+  using enum thin_code;
+
+  template <class Shape>
+  static streamed_kernel of_shape(void (*run)(streamed_args), void (*order)(ordered_rows),
+                                  order_share shares) {
+    return {run,
+            order,
+            Shape::rows,
+            Shape::outputs,
+            Shape::lines,
+            Shape::columns,
+            Shape::threads,
+            static_cast<int>(sizeof(typename Shape::shared_memory)),
+            Shape::x_bytes,
+            shares};
+  }
+  template <thin_code Code, bool Nv, bool Short, int Rows>
+  static streamed_kernel any() {
+    return of_shape<streamed_shape<Code, Rows>>(&multiply_streamed<element, Code, Nv, Short, Rows>,
+                                                &order_rows<Code>, order_share::units);
+  }
+  template <thin_code Code, bool Nv, int Span, int Rows>
+  static streamed_kernel few() {
+    return of_shape<few_shape<Code, Rows, Span>>(&multiply_few<element, Code, Nv, Rows, Span>,
+                                                 &spread_rows<element, Code, Rows, Span>,
+                                                 order_share::stages);
+  }
+  /// 16, 64 and 128 rows, those for the codes that are most used.
+  template <thin_code Code, bool Nv = false, bool Short = false>
+  static std::array<streamed_kernel, 3> by_rows() {
+    constexpr int most = Code == whole4 || Code == e2m1 ? 128 : 64;
+    return {any<Code, Nv, Short, 16>(), any<Code, Nv, Short, 64>(), any<Code, Nv, Short, most>()};
+  }
+
+  static auto any_rows() {
+    const std::array all{by_rows<whole4>(), by_rows<whole8>(), by_rows<nf4>(),
+                         by_rows<e2m1, true, true>()};
+    if constexpr (is_f16) {
+      return all;
+    } else {
+      const std::array others{by_rows<e2m1>(), by_rows<e4m3, true>(), by_rows<e4m3>()};
+      std::array<std::array<streamed_kernel, 3>, all.size() + others.size()> both;
+      std::copy(others.begin(), others.end(), std::copy(all.begin(), all.end(), both.begin()));
+      return both;
+    }
+  }
+  /// Of one matrix: 2, 8 and 16 rows of whole numbers with groups of 64 or more, 256 with any; 2 of
+  /// E2M1.
+  static auto dense_rows() {
+    const std::array all{few<whole4, false, 64, 2>(), few<whole4, false, 64, 8>(),
+                         few<whole4, false, 64, 16>(), any<whole4, false, false, 256>(),
+                         few<e2m1, true, 16, 2>()};
+    if constexpr (is_f16) {
+      return all;
+    } else {
+      return std::array{all[0], all[1], all[2], all[3], all[4], few<e2m1, false, 32, 2>()};
+    }
+  }
+
+  /// Where the kernels that take weights stand.
+  static std::size_t number_of(const packed_weights& weights) {
+    switch (sm80::thin_code_of(weights.mode, weights.bits)) {
+      case whole4:
+        return 0;
+      case whole8:
+        return 1;
+      case nf4:
+        return 2;
+      case e2m1:
+        return is_nv(weights.mode) ? 3 : 4;
+      case e4m3:
+        return is_nv(weights.mode) ? 5 : 6;
+    }
+    return 0;
+  }
+  /// Where the kernel of a call of one matrix stands, or behind the last.
+  static std::size_t number_of_dense(const quantized_kernel_args& call) {
+    constexpr std::size_t none = 99;
+    const packed_weights& weights = call.weights;
+    if (call.group_sizes != nullptr || weights.bits != 4) return none;
+    if (weights.mode == weight_mode::affine) {
+      if (call.batch > 256) return 3;
+      if (call.batch > 16 || weights.group_size < 64) return none;
+      return call.batch <= 2 ? 0 : call.batch <= 8 ? 1 : 2;
+    }
+    if (call.batch > 2) return none;
+    return weights.mode == weight_mode::nvfp4 ? 4 : weights.mode == weight_mode::mxfp4 ? 5 : none;
+  }
+
+ public:
+  static auto entries() {
+    const auto any = any_rows();
+    const auto dense = dense_rows();
+    constexpr std::size_t of_any = any.size() * 4;
+    std::array<prim::cuda::kernel_entry, of_any + 2 * dense.size() + 1> listed;
+    auto* to = listed.data();
+    const auto list = [&](const streamed_kernel& of) {
+      *to++ = cuda::entry_of(of.run, of.shared_bytes);
+    };
+    for (const auto& of_code : any) {
+      for (const streamed_kernel& of : of_code) list(of);
+      *to++ = cuda::entry_of(of_code[0].order);
+    }
+    for (const streamed_kernel& of : dense) {
+      list(of);
+      *to++ = cuda::entry_of(of.order);
+    }
+    *to = cuda::entry_of(&list_tiles);
+    return listed;
+  }
+
+  /// Whether codes have kernels.
+  static bool has(const packed_weights& weights) { return number_of(weights) < any_rows().size(); }
+  /// The kernel of a call, which has so many rows of x for a matrix.
+  static streamed_kernel chosen(const quantized_kernel_args& call, std::int64_t rows) {
+    const auto dense = dense_rows();
+    const std::size_t number = number_of_dense(call);
+    if (number < dense.size()) return dense[number];
+    return any_rows()[number_of(call.weights)][rows <= 16 ? 0 : rows <= 64 ? 1 : 2];
+  }
+};
+
+}  // namespace tessera::kernels::quantized::sm90
