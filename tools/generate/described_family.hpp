@@ -6,7 +6,7 @@
 // | config_type, runtime_family | its config; its runtime struct |
 // | problems | a tuple of its problems' types |
 // | api_headers | optional: what declares its functions, where that is not one header of its name |
-// | blocks() | the default table: blocks of `about` and a list for each member of the config |
+// | blocks() | the default table: `about` and, described, a list for each member of the config |
 // | axes | optional: a tuple of `axis`, outermost first, where lists have other values |
 // | cpu_budget, cuda_budget | what its rows may cost |
 // | unit_of(config) | rows with the same text share a translation unit |
@@ -66,29 +66,11 @@ struct axis {
 template <class Values, class Put>
 axis(std::string_view, Values, Put) -> axis<Values, Put>;
 
-/// The lists of a block of `Count` of them.
-template <std::size_t Count, class Block>
-auto lists_of(const Block& block) {
-  static_assert(Count >= 2 && Count <= 8 && Count != 7, "add it here");
-  if constexpr (Count == 2) {
-    const auto& [about, a, b] = block;
-    return std::tie(a, b);
-  } else if constexpr (Count == 3) {
-    const auto& [about, a, b, c] = block;
-    return std::tie(a, b, c);
-  } else if constexpr (Count == 4) {
-    const auto& [about, a, b, c, d] = block;
-    return std::tie(a, b, c, d);
-  } else if constexpr (Count == 5) {
-    const auto& [about, a, b, c, d, e] = block;
-    return std::tie(a, b, c, d, e);
-  } else if constexpr (Count == 6) {
-    const auto& [about, a, b, c, d, e, f] = block;
-    return std::tie(a, b, c, d, e, f);
-  } else {
-    const auto& [about, a, b, c, d, e, f, g, h] = block;
-    return std::tie(a, b, c, d, e, f, g, h);
-  }
+/// Whether a list is called what its values are: as the member of the config, or its plural.
+constexpr bool is_list_of(std::string_view list, std::string_view member) {
+  if (!list.starts_with(member)) return false;
+  const std::string_view plural = list.substr(member.size());
+  return plural.empty() || plural == "s" || plural == "es";
 }
 
 /// The axes of a block, with its lists: a tuple of `axis`, outermost first.
@@ -102,13 +84,17 @@ auto axes_of(const Block& block) {
         Described::axes);
   } else {
     using config = typename Described::config_type;
-    return [&]<template <class...> class List, class... Member>(List<Member...>) {
-      return std::apply(
-          [](const auto&... list) {
-            return std::tuple{axis{std::string_view(Member::name), &list, Member::pointer}...};
-          },
-          lists_of<sizeof...(Member)>(block));
-    }(boost::describe::describe_members<config, boost::describe::mod_public>{});
+    return [&]<template <class...> class All, class... List, class... Member>(All<List...>,
+                                                                              All<Member...>) {
+      static_assert(sizeof...(List) == sizeof...(Member),
+                    "a block describes a list for each member of the config");
+      static_assert((is_list_of(List::name, Member::name) && ...),
+                    "the lists of a block stand in the order of the config's members and have "
+                    "their names, or the plurals of these");
+      return std::tuple{
+          axis{std::string_view(Member::name), &(block.*List::pointer), Member::pointer}...};
+    }(boost::describe::describe_members<Block, boost::describe::mod_public>{},
+           boost::describe::describe_members<config, boost::describe::mod_public>{});
   }
 }
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/attention_backward/config.hpp>
 
 namespace tessera::generate {
@@ -22,6 +24,9 @@ struct attention_backward_axes {
   std::vector<int> block_kv{0};
   std::vector<bool> in_turns{false};
 };
+BOOST_DESCRIBE_STRUCT(attention_backward_axes, (),
+                      (targets, types, head_dims, v_head_dims, d_q_atomics, block_q, block_kv,
+                       in_turns))
 
 inline std::vector<attention_backward_axes> attention_backward_blocks() {
   using enum backend;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
@@ -20,6 +22,7 @@ struct chunked_scan_axes {
   std::vector<chunked_scan_form> forms;
   std::vector<int> key_dims{0};
 };
+BOOST_DESCRIBE_STRUCT(chunked_scan_axes, (), (targets, types, passes, forms, key_dims))
 
 inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
   using enum backend;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/delta_rule/config.hpp>
 #include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
@@ -22,6 +24,7 @@ struct delta_rule_axes {
   std::vector<int> columns{0};
   std::vector<int> key_dims{0};
 };
+BOOST_DESCRIBE_STRUCT(delta_rule_axes, (), (targets, types, passes, chunks, columns, key_dims))
 
 inline std::vector<delta_rule_axes> delta_rule_blocks() {
   using enum backend;

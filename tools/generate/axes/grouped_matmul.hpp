@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/grouped_matmul/config.hpp>
 
 namespace tessera::generate {
@@ -19,6 +21,7 @@ struct grouped_matmul_axes {
   std::vector<int> block_n{0};
   std::vector<int> block_k{0};
 };
+BOOST_DESCRIBE_STRUCT(grouped_matmul_axes, (), (targets, types, block_m, block_n, block_k))
 
 inline std::vector<grouped_matmul_axes> grouped_matmul_blocks() {
   using enum backend;

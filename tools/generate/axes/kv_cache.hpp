@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/kv_cache/config.hpp>
 
 namespace tessera::generate {
@@ -15,6 +17,7 @@ struct kv_cache_axes {
   std::vector<backend> targets;
   std::vector<kv_cache_pass> passes;
 };
+BOOST_DESCRIBE_STRUCT(kv_cache_axes, (), (targets, passes))
 
 inline std::vector<kv_cache_axes> kv_cache_blocks() {
   using enum backend;

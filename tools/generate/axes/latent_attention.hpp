@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/latent_attention/config.hpp>
 
 namespace tessera::generate {
@@ -16,6 +18,7 @@ struct latent_attention_axes {
   std::vector<latent_pass> passes;
   std::vector<dtype> types{dtype::none};
 };
+BOOST_DESCRIBE_STRUCT(latent_attention_axes, (), (targets, forms, passes, types))
 
 inline std::vector<latent_attention_axes> latent_attention_blocks() {
   using enum backend;

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/losses/config.hpp>
 
 namespace tessera::generate {
@@ -16,6 +18,7 @@ struct losses_axes {
   std::vector<loss_pass> passes;
   std::vector<dtype> types{dtype::none};
 };
+BOOST_DESCRIBE_STRUCT(losses_axes, (), (targets, losses, passes, types))
 
 inline std::vector<losses_axes> losses_blocks() {
   using enum backend;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/mean_pooling/config.hpp>
 
 namespace tessera::generate {
@@ -19,6 +21,7 @@ struct mean_pooling_axes {
   std::vector<int> streams{0};
   std::vector<pooling_stores> stores{pooling_stores::cached};
 };
+BOOST_DESCRIBE_STRUCT(mean_pooling_axes, (), (targets, types, passes, streams, stores))
 
 inline std::vector<mean_pooling_axes> mean_pooling_blocks() {
   using enum backend;

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/quantized/config.hpp>
 
 namespace tessera::generate {
@@ -15,6 +17,7 @@ struct quantized_axes {
   std::vector<quantized_pass> passes;
   std::vector<dtype> types{dtype::none};
 };
+BOOST_DESCRIBE_STRUCT(quantized_axes, (), (targets, passes, types))
 
 inline std::vector<quantized_axes> quantized_blocks() {
   using enum backend;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/selective_scan/config.hpp>
 
 namespace tessera::generate {
@@ -16,6 +18,7 @@ struct selective_scan_axes {
   std::vector<scan_recurrence> recurrences;
   std::vector<scan_pass> passes;
 };
+BOOST_DESCRIBE_STRUCT(selective_scan_axes, (), (targets, recurrences, passes))
 
 inline std::vector<selective_scan_axes> selective_scan_blocks() {
   using enum backend;

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include <boost/describe/class.hpp>
+
 #include <tessera/families/sparse_attention/config.hpp>
 
 namespace tessera::generate {
@@ -17,6 +19,7 @@ struct sparse_attention_axes {
   std::vector<dtype> types = {dtype::none};
   std::vector<int> head_dims = {0};
 };
+BOOST_DESCRIBE_STRUCT(sparse_attention_axes, (), (targets, patterns, passes, types, head_dims))
 
 inline std::vector<sparse_attention_axes> sparse_attention_blocks() {
   using enum backend;
