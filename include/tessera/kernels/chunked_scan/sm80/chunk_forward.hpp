@@ -215,7 +215,10 @@ class chunk_walk {
          .log2_token_scale = log2_token_scale()},
         gamma_);
     scaler.begin();
-    if (has_bonus) load_bonus();
+    if (has_bonus) {
+      load_bonus<Shape, Decay>(shared_, args.u, head_, by_column ? column_ : 0,
+                               by_column ? scan_.values - column_ : scan_.keys);
+    }
     copy_keys(0, count_at(0), 0);
     copy_values(0, count_at(0), 0);
     prim::cuda::commit_copies();
@@ -299,17 +302,6 @@ class chunk_walk {
     }
   }
 
-  /// Of the channels that decay.
-  __device__ __forceinline__ void load_bonus() const {
-    const int first = by_column ? column_ : 0;
-    const int count = by_column ? scan_.values - column_ : scan_.keys;
-    for (int c = static_cast<int>(threadIdx.x); c < decaying_channels<Shape, Decay>;
-         c += Shape::threads) {
-      const chunked_scan_rows& u = launch_.call.u;
-      shared_.of_channels.u[c] =
-          c < count ? prim::cuda::number_at(u.data, u.type, head_ * u.head + first + c) : 0.0f;
-    }
-  }
   /// What the tokens of a segment add to answers and state; whether all of their values are finite.
   template <class State>
   __device__ __forceinline__ bool add_tokens(State& state, chunk_answers<Element, Shape>& answers,

@@ -9,6 +9,7 @@
 #include <tessera/kernels/recurrence/sm80/warp_state.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
@@ -78,6 +79,18 @@ __device__ __forceinline__ void make_weights(chunk_memory<Shape, Decay>& shared,
                                      lane % 4 * 4,
                                  words::pack(factor * weight[0], factor * weight[1]));
     }
+  }
+}
+
+/// The bonus of the channels that decay, `count` from `first` on; that of others is 0.
+template <class Shape, chunk_decay Decay>
+__device__ __forceinline__ void load_bonus(chunk_memory<Shape, Decay>& shared,
+                                           const chunked_scan_rows& u, std::int64_t head, int first,
+                                           int count) {
+  for (int c = static_cast<int>(threadIdx.x); c < decaying_channels<Shape, Decay>;
+       c += Shape::threads) {
+    shared.of_channels.u[c] =
+        c < count ? prim::cuda::number_at(u.data, u.type, head * u.head + first + c) : 0.0f;
   }
 }
 
