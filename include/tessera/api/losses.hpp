@@ -70,7 +70,9 @@ status fused_kl_divergence_backward(const kl_divergence_args& args,
                                     const context& context = {});
 
 /// hidden [T,H] or [B,T,H]; lm_head_weight [H,V]; targets [T] or [B,T]; loss [1], or like targets.
-/// lm_head_bias, weights, mask, z_loss, weight_sum and accuracy may be absent.
+/// lm_head_bias, weights, mask, z_loss, weight_sum and accuracy may be absent. Plans on a GPU
+/// want rows of lm_head_weight at multiples of 16 bytes in every run, unless planned `unaligned` or
+/// of a length that is none.
 status fused_linear_cross_entropy(const linear_cross_entropy_args& args,
                                   const linear_cross_entropy_options& options = {},
                                   const context& context = {});

@@ -22,9 +22,12 @@
 // over the query heads of the key/value head; of equal ones the first. Blocks that nobody selects
 // are not read but for their means. No gradient flows through the selection.
 //
-// `block_selection` is the selection by itself, bit for bit: means of the keys of complete blocks,
-// their weights for each query head in a softmax, added over the heads of a key/value head, and the
-// blocks with the largest sums. A token's own block comes first, then those that options select
+// `block_selection` is the selection by itself: means of the keys of complete blocks, their weights
+// for each query head in a softmax, added over the heads of a key/value head, and the blocks with
+// the largest sums, which have the same bits if the same row serves both calls. On a GPU another
+// row does where v has another head dim than k, or where rows of v, of which the selection knows
+// nothing, do not start at multiples of 16 bytes: blocks of almost equal sums may change places
+// then. A token's own block comes first, then those that options select
 // whatever their weight (the first of a sequence, the last up to its own), lower numbers first,
 // then the others by weight; of equal ones the first. What it writes is block_indices of
 // `native_sparse_attention`.
