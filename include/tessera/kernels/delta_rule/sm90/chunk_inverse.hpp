@@ -14,7 +14,8 @@
 
 namespace tessera::kernels::delta_rule::sm90 {
 
-/// As rounded as tf32 has numbers, a fourth of what M is rounded by.
+/// As rounded as tf32 has numbers: M gets an error M dA M, which may be several times what it is
+/// rounded by where keys are nearly parallel; most of it cancels in answers (README.md).
 template <int Tiles>
 __device__ __forceinline__ void multiply_rounded(prim::cuda::accumulator (&sums)[Tiles],
                                                  const float* a, const float* b, int lane) {
