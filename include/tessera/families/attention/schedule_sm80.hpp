@@ -105,7 +105,7 @@ struct paged_keys {
   std::int64_t bytes_of_tile = 0;  ///< of keys and values
 };
 
-/// How long splits of such keys take that all run at the same time, in microseconds as on an H100:
+/// How long splits of such keys take that all run at the same time, in microseconds as on an H200:
 /// the tiles of the longest; what comes before the first; combining, of 32 splits at once. A tile
 /// takes as long as what a block does with it or, where more blocks read, as the bytes of all on a
 /// multiprocessor; near where both take as long, longer than either.

@@ -155,12 +155,12 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
           if (not_finite) kv.keep_finite(values);
         }
 
-        if constexpr (Traits::codes) {
-          if (args.call.v_token_scales.data != nullptr) move_value_unit(warp, kv.range(), key0);
-        }
         // Softmax and out += P V: P of 16 keys is computed among the products of the 16 before.
         if (has_rows) {
           const bool moved = update_row_max(warp);
+          if constexpr (Traits::codes) {
+            if (args.call.v_token_scales.data != nullptr) update_value_max(warp);
+          }
           if (Traits::rescales_among_products && moved && !not_finite) {
             gemm_pv<true>(warp, draw_kept<Traits>(args, block, key0), values);
           } else {
@@ -187,7 +187,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   }
 
   if constexpr (Traits::codes) {
-    if (args.call.v_token_scales.data != nullptr) finish_value_unit(warp);
+    if (args.call.v_token_scales.data != nullptr) finish_value_max(warp);
   }
   const epilogue<Traits, state> results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {

@@ -64,7 +64,7 @@ __device__ __forceinline__ int largest_exponent(const std::uint32_t (&first)[4],
 
 /// Makes the block's queries f16 in the order that products with elements of 8 bits take them in
 /// (operands.hpp): of 16 columns those from 4t on and from 4t + 2 on go apart, for all t. Each row
-/// is multiplied by a power of two, 2^60 at most, that brings its largest number to 2^14 or more;
+/// is multiplied by a power of two, 2^100 at most, that brings its largest number to 2^14 or more;
 /// `block.query_units` undoes it and is what products are to be multiplied by, the scale of the
 /// keys' head included where nobody asks for the products themselves. Rows that are not used are 0.
 template <class Traits, class State>
@@ -99,7 +99,7 @@ __device__ __forceinline__ void halve_queries(const launch_args& args, State& bl
     for (int step = 1; step < lanes; step *= 2) {
       most = max(most, __shfl_xor_sync(prim::cuda::all_lanes, most, step));
     }
-    const int up = min(127 + 14 - most, 60);
+    const int up = min(127 + 14 - most, 100);
     const float larger =
         copysignf(__uint_as_float(static_cast<std::uint32_t>(127 + up) << 23), scale);
     const auto larger_pair = [&](std::uint32_t word) {
@@ -161,7 +161,7 @@ __device__ __forceinline__ void change_queries(const launch_args& args, State& b
                                                std::uint32_t q_tile) {
   if (!block.changes_queries) return;
   const std::uint32_t signs = Traits::use_3xtf32 ? 0x80000000u : 0x80008000u;
-  // Nothing but the order changes where elements have 8 bits and nothing else is asked for.
+  // Of elements of 8 bits `halve_queries` does all there is where nothing else is asked for.
   const bool as_they_are =
       Traits::codes && !args.negative_scale && args.call.q_divisor == 1.0f && !args.call.q_as_codes;
   for (std::uint32_t at = threadIdx.x * 16; !as_they_are && at < Traits::q_tile::bytes;

@@ -17,6 +17,8 @@ namespace tessera::kernels::attention::sm80 {
 inline constexpr float ln_2 = 0.693147180559945309417f;
 /// Of logits that are 0 in powers of 2 whatever the products.
 inline constexpr float least_log2_scale = 1e-37f;
+/// How far the maximum of weights times scales may lie below that of weights, in powers of 2.
+inline constexpr float most_below_row_max = 110.0f;
 
 /// Columns 16 d to 16 d + 15 of a row tile's sums become relative to the new maxima.
 template <class Traits, class State>
@@ -39,7 +41,8 @@ __device__ __forceinline__ void rescale_out(warp_tile<Traits, State>& warp) {
 }
 
 /// Row maxima, and all sums but those of kernels that rescale them among the products, become those
-/// of a tile with maxima `tile_max` of a lane.
+/// of a tile with maxima `tile_max` of a lane. Sums of values that have scales have a maximum of
+/// their own (`update_value_max`).
 template <class Traits, class State>
 __device__ __forceinline__ void move_row_max(warp_tile<Traits, State>& warp,
                                              const float (&tile_max)[Traits::row_tiles][2]) {
@@ -56,6 +59,7 @@ __device__ __forceinline__ void move_row_max(warp_tile<Traits, State>& warp,
       if constexpr (Traits::rescales_among_products) {
         warp.rescale[m][half] = rescale;
       } else {
+        if (Traits::codes && warp.args.call.v_token_scales.data != nullptr) continue;
 #pragma unroll
         for (int d = 0; d < Traits::v_tiles; ++d) {
           warp.out[m][d].at[2 * half] *= rescale;
@@ -92,60 +96,98 @@ __device__ __forceinline__ bool update_row_max(warp_tile<Traits, State>& warp) {
   return moved;
 }
 
-/// P times the scales of values are f16: they are made smaller by a power of two, no less than the
-/// largest scale of the keys up to now, and sums become relative to it when it grows.
+/// Weights times the scales of their values are f16: what is summed is relative to a maximum of its
+/// own, the largest such product of the keys that the row sees, whatever the largest weight is.
 template <class Traits, class State>
-__device__ __forceinline__ void move_value_unit(warp_tile<Traits, State>& warp,
-                                                const key_range& keys, int key0) {
-  std::uint32_t most = warp.value_exponent;
+__device__ __forceinline__ void update_value_max(warp_tile<Traits, State>& warp) {
+  lane_scales<Traits::block_kv> above;  // powers of 2 above the scales
 #pragma unroll
   for (int part = 0; part < warps_of<Traits::block_kv>; ++part) {
-    const int key = key0 + part * prim::cuda::warp_size + warp.lane();
-    const std::uint32_t exponent =
-        __float_as_uint(warp.value_scales.part[part]) >> 23 & 0xffu;  // 255: not finite
-    if (key >= keys.begin && key < keys.end && exponent < 255) most = max(most, exponent);
+    const int exponent =
+        static_cast<int>(__float_as_uint(warp.value_scales.part[part]) >> 23 & 0xffu);
+    above.part[part] = exponent < 255 ? static_cast<float>(exponent - 126) : nothing_seen;
   }
-  most = min(__reduce_max_sync(prim::cuda::all_lanes, most), 252u);
-  if (most == warp.value_exponent) return;
-  const std::uint32_t down = min(most - warp.value_exponent, 126u);
-  const float smaller = __uint_as_float((127u - down) << 23);
-  warp.value_exponent = most;
+  float tile_max[Traits::row_tiles][2];
+#pragma unroll
+  for (int m = 0; m < Traits::row_tiles; ++m) {
+    // Factors that lead from one maximum to the other are numbers.
+    tile_max[m][0] = warp.row_max[m][0] - most_below_row_max + warp.args.headroom;
+    tile_max[m][1] = warp.row_max[m][1] - most_below_row_max + warp.args.headroom;
+  }
+#pragma unroll
+  for (int n = 0; n < Traits::key_tiles; ++n) {
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const float of_key = above.of(n * 8 + warp.lane() % 4 * 2 + odd);
+#pragma unroll
+      for (int m = 0; m < Traits::row_tiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float x = warp.scores[m][n].at[2 * half + odd];
+          tile_max[m][half] = fmaxf(tile_max[m][half], fmaf(x, warp.log2_scale(m, half), of_key));
+        }
+      }
+    }
+  }
+  bool grown = false;
 #pragma unroll
   for (int m = 0; m < Traits::row_tiles; ++m) {
 #pragma unroll
-    for (int d = 0; d < Traits::v_tiles; ++d) {
+    for (int half = 0; half < 2; ++half) {
+      grown = grown || tile_max[m][half] > warp.value_max[m][half] + warp.args.headroom;
+    }
+  }
+  if (!prim::cuda::any_of_warp(grown)) return;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) warp.out[m][d].at[e] *= smaller;
+  for (int m = 0; m < Traits::row_tiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float value_max =
+          fmaxf(prim::cuda::maximum_of_quad(tile_max[m][half]) - warp.args.headroom,
+                warp.value_max[m][half]);
+      const float rescale = prim::cuda::exp2_fast(warp.value_max[m][half] - value_max);
+      warp.value_max[m][half] = value_max;
+#pragma unroll
+      for (int d = 0; d < Traits::v_tiles; ++d) {
+        warp.out[m][d].at[2 * half] *= rescale;
+        warp.out[m][d].at[2 * half + 1] *= rescale;
+      }
     }
   }
 }
 
-/// Sums become what they are, relative to their maximum alone.
+/// Sums become relative to the maximum of weights.
 template <class Traits, class State>
-__device__ __forceinline__ void finish_value_unit(warp_tile<Traits, State>& warp) {
-  const float unit = __uint_as_float((warp.value_exponent + 1u) << 23);
+__device__ __forceinline__ void finish_value_max(warp_tile<Traits, State>& warp) {
 #pragma unroll
   for (int m = 0; m < Traits::row_tiles; ++m) {
 #pragma unroll
-    for (int d = 0; d < Traits::v_tiles; ++d) {
+    for (int half = 0; half < 2; ++half) {
+      // The whole factor may be above all numbers where sums are small.
+      const float root =
+          prim::cuda::exp2_fast(0.5f * (warp.value_max[m][half] - warp.row_max[m][half]));
 #pragma unroll
-      for (int e = 0; e < 4; ++e) warp.out[m][d].at[e] *= unit;
+      for (int d = 0; d < Traits::v_tiles; ++d) {
+        warp.out[m][d].at[2 * half] = warp.out[m][d].at[2 * half] * root * root;
+        warp.out[m][d].at[2 * half + 1] = warp.out[m][d].at[2 * half + 1] * root * root;
+      }
     }
   }
 }
 
-/// P of eight keys times the scales of their values. A weight of 0 stays 0, whatever the scale of a
-/// value that nobody sees.
+/// P of eight keys becomes what is multiplied with their codes: relative to the maximum of such
+/// products, times the scales of their values. A weight of 0 stays 0, whatever the scale of a value
+/// that nobody sees.
 template <class Traits, class State>
-__device__ __forceinline__ void scale_weights(const warp_tile<Traits, State>& warp, int n,
+__device__ __forceinline__ void scale_weights(const warp_tile<Traits, State>& warp, int m, int n,
                                               float (&p)[4]) {
   const int key = n * 8 + warp.lane() % 4 * 2;
-  const float smaller = __uint_as_float((253u - warp.value_exponent) << 23);
+  const float scales[2] = {warp.value_scales.of(key), warp.value_scales.of(key + 1)};
 #pragma unroll
-  for (int odd = 0; odd < 2; ++odd) {
-    const float scale = warp.value_scales.of(key + odd) * smaller;
-    p[odd] = p[odd] == 0.0f ? 0.0f : p[odd] * scale;
-    p[2 + odd] = p[2 + odd] == 0.0f ? 0.0f : p[2 + odd] * scale;
+  for (int e = 0; e < 4; ++e) {
+    const float weight = prim::cuda::exp2_fast(
+        fmaf(warp.scores[m][n].at[e], warp.log2_scale(m, e / 2), -warp.value_max[m][e / 2]));
+    p[e] = p[e] == 0.0f ? 0.0f : weight * scales[e % 2];
   }
 }
 
@@ -165,7 +207,7 @@ __device__ __forceinline__ void exponentiate(warp_tile<Traits, State>& warp,
 #pragma unroll
   for (int e = 0; e < 4; ++e) p[e] = kept.has(m, n, e) ? p[e] : 0.0f;
   if constexpr (Traits::codes) {
-    if (warp.args.call.v_token_scales.data != nullptr) scale_weights(warp, n, p);
+    if (warp.args.call.v_token_scales.data != nullptr) scale_weights(warp, m, n, p);
   }
   if constexpr (Traits::use_3xtf32) {
 #pragma unroll

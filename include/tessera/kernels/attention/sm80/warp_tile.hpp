@@ -44,8 +44,8 @@ struct warp_tile {
   float log2_scales[row_tiles][2];
   /// Of the tokens of a tile of 8-bit values, if they have some.
   lane_scales<Traits::block_kv> value_scales;
-  /// Sums are to be multiplied by 2^(value_exponent - 126), see `move_value_unit`.
-  std::uint32_t value_exponent = 1;
+  /// What their sums are relative to, as `row_max`, see `update_value_max`.
+  float value_max[row_tiles][2];
   float rescale[row_tiles][2];  ///< factor of `out`, where a maximum has just moved
 
   __device__ __forceinline__ warp_tile(const launch_args& launched, const State& known)
@@ -67,7 +67,6 @@ struct warp_tile {
   }
 
   __device__ __forceinline__ void clear() {
-    value_exponent = 1;
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
@@ -75,6 +74,7 @@ struct warp_tile {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         row_max[m][half] = nothing_seen;
+        value_max[m][half] = nothing_seen;
         row_sum[m][half] = 0.0f;
       }
     }

@@ -236,7 +236,8 @@ __device__ __forceinline__ int row_of_thread(int thread, int m, int half) {
   return thread / 32 * Traits::rows_of_warp + m * 16 + half * 8 + thread % 32 / 4;
 }
 
-/// What products with the rows of a block are to be multiplied by, powers of two.
+/// What products with the rows of a block are to be multiplied by: powers of two, times the scale
+/// of the head of keys where that has one and logits are products.
 template <int Rows>
 struct query_units {
   float of[Rows];
