@@ -1,8 +1,10 @@
 // Products with packed weights whose codes are read 16 bytes at a time, and losses over rows that
-// are longer than what a block keeps of them, or over several chunks of classes.
+// are longer than what a block keeps of them, over several chunks of classes, or of logits that are
+// far from 0.
 #include <gtest/gtest.h>
 
 #include "aligned_call.hpp"
+#include "tests/support/far_logits.hpp"
 
 namespace tessera::support {
 namespace {
@@ -154,6 +156,10 @@ INSTANTIATE_TEST_SUITE_P(
         "targets=[300]i32 logits_soft_cap=5",
         "fused_linear_cross_entropy_backward hidden=[90000,8]bf16 lm_head_weight=[8,600] "
         "lm_head_bias=[600] targets=[90000]i32 label_smoothing=0.1"));
+
+TEST(losses, of_far_and_masked_logits_are_right) {
+  expect_right_far_logits();
+}
 
 }  // namespace
 }  // namespace tessera::support

@@ -11,6 +11,7 @@
 
 #include <tessera/losses.hpp>
 
+#include "tests/support/far_logits.hpp"
 #include "tests/support/random.hpp"
 
 namespace {
@@ -86,6 +87,10 @@ TEST(fused_cross_entropy, is_exact_for_long_vocabularies_and_far_logits) {
     const double exact = far.exact();
     EXPECT_NEAR(static_cast<double>(far.loss()), exact, 1e-6 * exact) << shift;
   }
+}
+
+TEST(fused_cross_entropy, and_its_gradients_are_right_for_far_and_masked_logits) {
+  support::expect_right_far_logits();
 }
 
 TEST(fused_cross_entropy, has_the_same_loss_in_any_number_of_parts) {

@@ -85,7 +85,7 @@ inline constexpr std::array table{
     fields::exact<&losses_demand::pass>("pass"),
     fields::exact<&losses_demand::type>("type"),
     fields::exact<&losses_demand::soft>("soft"),
-    fields::exact<&losses_demand::aligned>("aligned"),
+    fields::exact_but<&losses_demand::aligned>(1, "aligned"),
     fields::bucket<&losses_demand::rows>("rows"),
     fields::bucket<&losses_demand::classes>("classes"),
     fields::bucket_or_none<&losses_demand::columns>("columns"),

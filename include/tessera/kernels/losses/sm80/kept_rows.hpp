@@ -20,28 +20,30 @@
 
 namespace tessera::kernels::losses::sm80 {
 
-/// Sums of powers of two from an origin.
+/// Sums of powers that are counted from the origin of a largest logit. Where all are -inf so far,
+/// as behind the end of a row, there is none: 0 would be above that of logits which are all far
+/// below.
 struct origin_sums {
-  float origin = minus_infinity;
+  float largest = minus_infinity;
   float powers = 0;
 
-  /// The same from an origin that is not below.
+  /// The same from that of a largest logit that is not below.
   __device__ __forceinline__ float from(float other) const {
-    return powers == 0 ? 0 : powers * prim::cuda::exp2_fast(origin - other);
+    return powers == 0 ? 0 : powers * power_origin(other).factor_of(power_origin(largest));
   }
   template <class Element, int Chunks>
   __device__ __forceinline__ void add(const row_chunk<Element> (&x)[Chunks]) {
-    const float least = log2_origin(largest_of(x));
-    if (least > origin) {
-      powers = from(least);
-      origin = least;
+    const float most = fmaxf(largest_of(x), largest);
+    if (most > largest) {
+      powers = from(most);
+      largest = most;
     }
-    powers += powers_of(x, origin);
+    powers += powers_of(x, power_origin(most));
   }
 };
 /// Of lanes, merged in one order; all get them.
 __device__ __forceinline__ origin_sums merge_lanes(const origin_sums& own) {
-  float most = own.origin;
+  float most = own.largest;
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
     most = fmaxf(most, __shfl_xor_sync(prim::cuda::all_lanes, most, step));
@@ -49,10 +51,11 @@ __device__ __forceinline__ origin_sums merge_lanes(const origin_sums& own) {
   return {most, prim::cuda::sum_of_warp(own.from(most))};
 }
 
-/// What becomes of the logits of a row: power_from(origin, x) scale - elsewhere, and on the target
+/// What becomes of the logits of a row: origin.power(x) scale - elsewhere, and on the target
 /// `at_target` less.
 struct kept_gradient {
-  float origin = 0, scale = 0, elsewhere = 0, at_target = 0;
+  power_origin origin;
+  float scale = 0, elsewhere = 0, at_target = 0;
 };
 
 /// What threads of a block tell each other.
@@ -78,7 +81,7 @@ __device__ __forceinline__ origin_sums sums_of_blocks(const origin_sums& own, ke
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const std::uint32_t blocks = prim::cuda::blocks_of_cluster();
   if (blocks == 1) return own;
-  if (threadIdx.x == 0) words.of_block = make_float2(own.origin, own.powers);
+  if (threadIdx.x == 0) words.of_block = make_float2(own.largest, own.powers);
   prim::cuda::wait_for_cluster();
   origin_sums all;
   if (threadIdx.x < 32) {
@@ -88,14 +91,14 @@ __device__ __forceinline__ origin_sums sums_of_blocks(const origin_sums& own, ke
       std::uint32_t there;
       asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(threadIdx.x));
       asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(of_block.origin), "=f"(of_block.powers)
+                   : "=f"(of_block.largest), "=f"(of_block.powers)
                    : "r"(there)
                    : "memory");
     }
     all = merge_lanes(of_block);
   }
-  // Nothing was written that others read.
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  // Behind the reads: blocks end when all have arrived.
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   return all;
 #else
   return own;
@@ -217,8 +220,17 @@ struct kept_chunks {
 
   static __device__ __forceinline__ chunk changed(const chunk& x, const kept_gradient& gradient,
                                                   int target) {
+    const power_origin& origin = gradient.origin;
+    if (origin.is_near()) {
+      return changed_by(x, gradient, target, [&](float each) { return origin.near_power(each); });
+    }
+    return changed_by(x, gradient, target, [&](float each) { return origin.power(each); });
+  }
+  template <class Power>
+  static __device__ __forceinline__ chunk changed_by(const chunk& x, const kept_gradient& gradient,
+                                                     int target, const Power& power) {
     const auto of = [&](int i) {
-      return fmaf(power_from(gradient.origin, x.at(i)), gradient.scale, -gradient.elsewhere);
+      return fmaf(power(x.at(i)), gradient.scale, -gradient.elsewhere);
     };
     chunk d_x;
 #pragma unroll
@@ -268,7 +280,7 @@ __global__ void __launch_bounds__(1024, 1)
     words.of_row.at_target = static_cast<float>(factor * (terms.on_target - terms.elsewhere));
   }
   origin_sums sums = merge_lanes(own.read());
-  if (lane == 0) words.of_warps[warp] = make_float2(sums.origin, sums.powers);
+  if (lane == 0) words.of_warps[warp] = make_float2(sums.largest, sums.powers);
   __syncthreads();
   if (warp == 0) {
     sums = {};
@@ -277,10 +289,12 @@ __global__ void __launch_bounds__(1024, 1)
   }
   sums = sums_of_blocks(sums, words);
   if (threadIdx.x == 0) {
-    words.of_row.origin = sums.origin;
+    const power_origin origin(sums.largest);
+    words.of_row.origin = origin;
     words.of_row.scale = words.factor / sums.powers;
     if (terms.z_loss != 0) {
-      const double lse = static_cast<double>(sums.origin) / static_cast<double>(prim::log2_e) +
+      const double lse = static_cast<double>(origin.shift) +
+                         static_cast<double>(origin.log2) / static_cast<double>(prim::log2_e) +
                          log(static_cast<double>(sums.powers));
       words.of_row.scale *= static_cast<float>(1 + 2 * terms.z_loss * lse);
     }

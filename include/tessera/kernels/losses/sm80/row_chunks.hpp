@@ -135,19 +135,39 @@ struct chunked_row {
   }
 };
 
-/// Where powers of two are counted from: of a largest logit, rounded. What that takes off an
-/// exponent is the same for all logits of a sum.
-__device__ __forceinline__ float log2_origin(float largest) {
-  return finite_maximum(largest) * prim::log2_e;
-}
-/// exp(x - largest), times what the rounding of the origin makes of all.
-__device__ __forceinline__ float power_from(float origin, float x) {
-  return prim::cuda::exp2_fast(fmaf(x, prim::log2_e, -origin));
-}
-/// That factor: a sum of such powers, times this, is relative to the largest logit.
-__device__ __forceinline__ float origin_factor(float largest, float origin) {
-  return prim::cuda::exp2_fast(-fmaf(finite_maximum(largest), prim::log2_e, -origin));
-}
+/// Where powers of two are counted from: power(x) is exp(x - largest), times what the rounding of
+/// `log2` makes of all powers. Logits that are far from 0, as masks are, lose too much by that, or
+/// have no such product: of these the largest is taken off first.
+struct power_origin {
+  static constexpr float far = 0x1p24f;  ///< below, `log2` is rounded by half at most
+
+  float shift = 0, log2 = 0;
+
+  power_origin() = default;
+  __device__ __forceinline__ explicit power_origin(float largest) {
+    const float finite = finite_maximum(largest), product = finite * prim::log2_e;
+    const bool near = fabsf(product) < far;
+    shift = near ? 0.0f : finite;
+    log2 = near ? product : 0.0f;
+  }
+
+  __device__ __forceinline__ bool is_near() const { return shift == 0; }
+  /// Where the origin is near.
+  __device__ __forceinline__ float near_power(float x) const {
+    return prim::cuda::exp2_fast(fmaf(x, prim::log2_e, -log2));
+  }
+  __device__ __forceinline__ float power(float x) const {
+    return prim::cuda::exp2_fast(fmaf(x - shift, prim::log2_e, -log2));
+  }
+  /// What makes powers from here of those from another origin, which is not above.
+  __device__ __forceinline__ float factor_of(const power_origin& other) const {
+    return prim::cuda::exp2_fast(fmaf(other.shift - shift, prim::log2_e, other.log2 - log2));
+  }
+  /// What makes exp(x - largest) of a power.
+  __device__ __forceinline__ float factor_from(float largest) const {
+    return prim::cuda::exp2_fast(-fmaf(finite_maximum(largest) - shift, prim::log2_e, -log2));
+  }
+};
 
 template <class Element, int Chunks>
 __device__ __forceinline__ float largest_of(const row_chunk<Element> (&x)[Chunks]) {
@@ -157,16 +177,19 @@ __device__ __forceinline__ float largest_of(const row_chunk<Element> (&x)[Chunks
   return most.largest();
 }
 template <class Element, int Chunks>
-__device__ __forceinline__ float powers_of(const row_chunk<Element> (&x)[Chunks], float origin) {
-  float powers[2] = {0, 0};
+__device__ __forceinline__ float powers_of(const row_chunk<Element> (&x)[Chunks],
+                                           const power_origin& origin) {
+  const auto sum = [&](const auto& power) {
+    float powers[2] = {0, 0};
 #pragma unroll
-  for (int i = 0; i < Chunks; ++i) {
+    for (int i = 0; i < Chunks; ++i) {
 #pragma unroll
-    for (int j = 0; j < row_chunk<Element>::size; ++j) {
-      powers[j % 2] += power_from(origin, x[i].at(j));
+      for (int j = 0; j < row_chunk<Element>::size; ++j) powers[j % 2] += power(x[i].at(j));
     }
-  }
-  return powers[0] + powers[1];
+    return powers[0] + powers[1];
+  };
+  if (origin.is_near()) return sum([&](float each) { return origin.near_power(each); });
+  return sum([&](float each) { return origin.power(each); });
 }
 
 /// Adds chunks to sums, whose maximum moves once.
@@ -175,8 +198,8 @@ __device__ __forceinline__ void add_chunks(logit_sums& sums,
                                            const row_chunk<Element> (&x)[Chunks]) {
   const float most = fmaxf(largest_of(x), sums.maximum);
   if (most > sums.maximum) sums.move_to(most);
-  const float origin = log2_origin(most);
-  sums.powers = fmaf(powers_of(x, origin), origin_factor(most, origin), sums.powers);
+  const power_origin origin(most);
+  sums.powers = fmaf(powers_of(x, origin), origin.factor_from(most), sums.powers);
 }
 
 /// What a thread adds up of a row of logits alone: the next chunks are on their way meanwhile.
