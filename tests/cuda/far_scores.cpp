@@ -217,7 +217,8 @@ TEST(far_scores, of_normal_queries_and_keys_many_times_as_large_are_right) {
         right.operator()<bf16>(1.5e-2, 5e-5);
         right.operator()<f16>(1.5e-2, 5e-5);
         if (dim != 80 && support::runs_here(backend::cuda_sm90)) {
-          right.operator()<f8_e4m3>(0.15, 3e-4);
+          // Sums of the matrix unit have 14 bits: logits are off by that.
+          right.operator()<f8_e4m3>(times > 100 ? 0.5 : 0.15, times > 100 ? 3e-2 : 5e-3);
         }
       }
     }

@@ -31,7 +31,7 @@ struct lane_tile {
   std::uint32_t weights[Traits::weight_words];
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
-  bool looks;               ///< trusts_reference: the warp has made scores again
+  bool looks;               ///< trusts_reference: the warp looks for maxima in the rest
   float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];            ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];         ///< calls_functors
@@ -141,7 +141,8 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config);
+    lane.reference[half] =
+        fmaxf(logit, nothing_seen) - headroom_of(Traits::config, Traits::trusts_reference);
     lane.sum[half] = 0.0f;
   }
   lane.looks = false;
@@ -173,7 +174,8 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    const float reference = fmaxf(logit - headroom_of(Traits::config), lane.reference[half]);
+    const float reference =
+        fmaxf(logit - headroom_of(Traits::config, Traits::trusts_reference), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
     lane.sum[half] *= rescale[half];
@@ -194,17 +196,10 @@ __device__ __forceinline__ void rescale_out(lane_tile<Traits>& lane, const float
 }
 
 /// Scores become weights, in f32 where they are; `sum` takes those of the lane's rows. True if one
-/// of the lane's may be too large to be rounded, as far as sums that began with 0 say; f8_e4m3: as
-/// far as chains of so few say that equal ones are no reason.
+/// of the lane's may be too large to be rounded, as far as sums that began with 0 say.
 template <class Traits>
 __device__ __forceinline__ bool exponentiate(lane_tile<Traits>& lane, const launch_args& args,
                                              bool uncapped, float (&sum)[2]) {
-  constexpr float most = most_of_tile(Traits::config.type);
-  constexpr bool asks_chains = Traits::codes_of_heads && Traits::trusts_reference;
-  constexpr int scores = Traits::block_kv / 2;
-  constexpr int chains = asks_chains ? (scores / 4 + weights_of_chain - 1) / weights_of_chain : 1;
-  constexpr int of_chains = (scores / 4 + chains - 1) / chains * 4;  // four at a time, two a row
-  bool too_large = false;
   float chain[4] = {sum[0], 0.0f, sum[1], 0.0f};
   const float reference[2] = {reference_of(lane, 0), reference_of(lane, 1)};
   const auto weigh = [&](int i, float scale) {
@@ -215,26 +210,20 @@ __device__ __forceinline__ bool exponentiate(lane_tile<Traits>& lane, const laun
     const float first = args.cap.first * args.log2_scale;
     const float second = args.cap.second * args.log2_scale;
 #pragma unroll
-    for (int i = 0; i < scores; ++i) {
+    for (int i = 0; i < Traits::block_kv / 2; ++i) {
       const float square = lane.scores[i] * lane.scores[i];
       weigh(i, fmaf(fmaf(square, second, first), square, args.log2_scale));
     }
   } else {
-    if constexpr (asks_chains) chain[0] = chain[2] = 0.0f;
 #pragma unroll
-    for (int i = 0; i < scores; ++i) {
-      weigh(i, log2_scale_of(lane, args));
-      if (asks_chains && (i + 1 == scores || (i + 1) % of_chains == 0)) {
-        too_large |= chain[0] > most || chain[1] > most || chain[2] > most || chain[3] > most;
-        sum[0] += chain[0] + chain[1];
-        sum[1] += chain[2] + chain[3];
-        chain[0] = chain[1] = chain[2] = chain[3] = 0.0f;
-      }
-    }
+    for (int i = 0; i < Traits::block_kv / 2; ++i) weigh(i, log2_scale_of(lane, args));
   }
-  if constexpr (asks_chains) return too_large;
   sum[0] = chain[0] + chain[1];
   sum[1] = chain[2] + chain[3];
+  constexpr float most = most_of_tile(Traits::config.type);
+  if constexpr (Traits::codes_of_heads) {
+    return chain[0] > most || chain[1] > most || chain[2] > most || chain[3] > most;
+  }
   return sum[0] > most || sum[1] > most;
 }
 

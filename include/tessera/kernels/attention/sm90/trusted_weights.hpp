@@ -88,7 +88,7 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
   for (int i = 0; i < 4; ++i) most[i] = lane.scores[i];
 #pragma unroll
   for (int i = 4; i < Traits::block_kv / 2; ++i) most[i & 3] = fmaxf(most[i & 3], lane.scores[i]);
-  constexpr float headroom = headroom_of(Traits::config);
+  constexpr float headroom = headroom_of(Traits::config, Traits::trusts_reference);
   float rescale[2];
   bool looks = lane.looks;
 #pragma unroll
@@ -117,6 +117,10 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
   follows = follows || args.follows_maximum || lane.looks;
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
+  // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
+  if constexpr (Traits::codes_of_heads) {
+    if (follows && !lane.looks) lane.looks = lie_far_apart(lane);
+  }
   for (;;) {
     float sum[2] = {};
     const bool too_large = exponentiate(lane, args, false, sum);
