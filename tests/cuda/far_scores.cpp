@@ -1,48 +1,99 @@
 // Scores that leave those of the keys before far behind: keys that outweigh all others are met
 // late, so that weights by a reference found before them are infinite.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <tessera/flash_attention.hpp>
+#include <tessera/fp8_attention.hpp>
+#include <tessera/spec/float8.hpp>
 
 #include "tests/support/place.hpp"
+#include "tests/support/random.hpp"
 
 namespace tessera::device_test {
 namespace {
 
 constexpr std::int64_t tokens = 700, heads = 2;
 
-/// Logits are 2 `outweighing` times the first dimension of a key. Key 0 is seen by every row.
+/// Of one entry, [token][head][column] of q, k, v and out, [head][token] of lse.
+struct numbers {
+  std::int64_t dim = 0;
+  std::vector<float> q, k, v;
+
+  explicit numbers(std::int64_t columns) : dim(columns), q(size()), k(size()), v(size()) {}
+  std::size_t size() const { return static_cast<std::size_t>(tokens * heads * dim); }
+  std::size_t at(std::int64_t token, std::int64_t head, std::int64_t column) const {
+    return static_cast<std::size_t>((token * heads + head) * dim + column);
+  }
+};
+
+struct answer {
+  std::vector<float> out, lse;
+};
+
+/// Whole sequences are worked on: without the promise, the keys of such a small call are shared by
+/// blocks, each with few tiles.
+template <class Element>
+answer attend(const numbers& given, double scale, bool causal) {
+  const auto rounded = [](const std::vector<float>& from) {
+    std::vector<Element> to;
+    for (const float x : from) to.push_back(Element(x));
+    return to;
+  };
+  std::vector<Element> q = rounded(given.q), k = rounded(given.k), v = rounded(given.v);
+  using result = std::conditional_t<std::is_same_v<Element, f8_e4m3>, bf16, Element>;
+  std::vector<result> out(given.size(), result(-1.0f));
+  answer got{.out = {}, .lse = std::vector<float>(heads * tokens, -1.0f)};
+  const auto view = [&](auto& data) {
+    return tessera::view(data.data(), {1, tokens, heads, given.dim});
+  };
+  const context where{.row = support::runs_here(backend::cuda_sm90) ? "*cuda_sm90*" : "",
+                      .policy = selection_policy{.promise = bits_promise::batch_invariant}};
+  const auto call = [&](auto args, const auto& options, std::string_view operation) {
+    args.q = view(q), args.k = view(k), args.v = view(v), args.out = view(out);
+    args.lse = tessera::view(got.lse.data(), {1, heads, tokens});
+    const found_operation known = operation_named(operation);
+    const status done =
+        support::call_here(*known.kind, {known.op, tensors_of(args), &options}, where);
+    EXPECT_TRUE(done) << done.message();
+  };
+  if constexpr (std::is_same_v<Element, f8_e4m3>) {
+    const fp8_attention_options options{.softmax_scale = scale, .causal = causal};
+    call(fp8_attention_args{}, options, "fp8_attention");
+  } else {
+    const flash_attention_options options{.softmax_scale = scale, .causal = causal};
+    call(flash_attention_args{}, options, "flash_attention");
+  }
+  for (const result x : out) got.out.push_back(static_cast<float>(x));
+  return got;
+}
+
+/// Logits are 2 `outweighing` times the last dimension of a key. Key 0 is seen by every row.
 template <class Element>
 void expect_values_of_key_0(std::int64_t dim, float outweighing, bool causal) {
   SCOPED_TRACE(std::to_string(dim) + ", " + std::to_string(outweighing) +
                (causal ? ", causal" : ", full"));
-  const auto size = static_cast<std::size_t>(tokens * heads * dim);
-  std::vector<Element> q(size, Element(0.0f)), k(size, Element(0.0f));
-  std::vector<Element> v(size), out(size, Element(-1.0f));
+  numbers given(dim);
   for (std::int64_t n = 0; n < tokens * heads; ++n) {
     const std::int64_t token = n / heads;
-    const auto first = static_cast<std::size_t>(n * dim);
-    q[first] = Element(2.0f);
-    k[first] = Element(token == 0 ? 3.0f : token == 250 ? 2.0f : token % 64 == 5 ? 1.0f : 0.0f);
+    const std::size_t last = given.at(token, n % heads, dim - 1);
+    given.q[last] = 2.0f;
+    given.k[last] = token == 0 ? 3.0f : token == 250 ? 2.0f : token % 64 == 5 ? 1.0f : 0.0f;
     for (std::int64_t d = 0; d < dim; ++d) {
-      v[first + static_cast<std::size_t>(d)] = Element(static_cast<float>(1 + (token + d) % 100));
+      given.v[given.at(token, n % heads, d)] = static_cast<float>(1 + (token + d) % 100);
     }
   }
-  const auto view = [&](std::vector<Element>& data) {
-    return tessera::view(data.data(), {1, tokens, heads, dim});
-  };
-  const flash_attention_args args{.q = view(q), .k = view(k), .v = view(v), .out = view(out)};
-  const flash_attention_options options{.softmax_scale = outweighing, .causal = causal};
-  const found_operation known = operation_named("flash_attention");
-  const status done = support::call_here(*known.kind, {known.op, tensors_of(args), &options});
-  ASSERT_TRUE(done) << done.message();
-  for (std::size_t i = 0; i < size; ++i) {
+  const answer got = attend<Element>(given, static_cast<double>(outweighing), causal);
+  for (std::size_t i = 0; i < given.size(); ++i) {
     const std::size_t column = i % static_cast<std::size_t>(dim);
-    ASSERT_EQ(static_cast<float>(out[i]), static_cast<float>(1 + column % 100)) << i;
+    ASSERT_EQ(got.out[i], static_cast<float>(1 + column % 100)) << i;
   }
 }
 
@@ -52,6 +103,123 @@ TEST(far_scores, of_a_key_that_is_met_last_are_all_that_counts) {
       for (const bool causal : {false, true}) {
         expect_values_of_key_0<bf16>(dim, outweighing, causal);
         expect_values_of_key_0<f16>(dim, outweighing, causal);
+      }
+    }
+  }
+}
+
+/// Rows done again one by one (sm90/careful_row.hpp) have weights of 32 bits, others those of 16.
+/// Key 0 and 16 keys beside it, all met last, have values that nearly cancel, so that what is left
+/// tells which they were.
+TEST(far_scores, are_made_again_for_whole_tiles_and_not_by_rows) {
+  if (!support::runs_here(backend::cuda_sm90)) GTEST_SKIP() << "rows of cuda_sm90 alone";
+  for (const std::int64_t dim : {64, 80, 128}) {
+    SCOPED_TRACE(dim);
+    numbers given(dim);
+    for (std::int64_t n = 0; n < tokens * heads; ++n) {
+      const std::int64_t token = n / heads;
+      const std::size_t last = given.at(token, n % heads, dim - 1);
+      given.q[last] = 2.0f;
+      given.k[last] = token == 0 ? 3.0f : token <= 16 ? 2.96875f : 0.0f;
+      for (std::int64_t d = 0; d < dim; ++d) {
+        given.v[given.at(token, n % heads, d)] = token == 0 ? 1.0f : token <= 16 ? -0.28125f : 5.0f;
+      }
+    }
+    const double weight = std::exp(-24.0 * 2 * (3 - 2.96875)), sum = 1 + 16 * weight;
+    const double rounded =
+        static_cast<double>(static_cast<float>(bf16(static_cast<float>(weight))));
+    const double of_rows = (1 - 16 * weight * 0.28125) / sum;
+    const double of_tiles = (1 - 16 * rounded * 0.28125) / sum;
+    const answer got = attend<bf16>(given, 24.0, false);
+    for (std::size_t i = 0; i < got.out.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(got.out[i]), of_tiles, std::abs(of_tiles - of_rows) / 4) << i;
+    }
+    for (const float lse : got.lse) {
+      ASSERT_NEAR(static_cast<double>(lse), 144 + std::log(sum), 1e-3);
+    }
+  }
+}
+
+/// Normal queries and keys times sqrt(scale), in double.
+struct exact {
+  numbers given;
+  std::vector<double> products;  ///< [head][query][key]
+
+  explicit exact(std::int64_t dim) : given(dim) {
+    support::random_source random(static_cast<std::uint64_t>(dim));
+    // All types hold these.
+    for (std::vector<float>* data : {&given.q, &given.k, &given.v}) {
+      for (float& x : *data) {
+        const double radius = std::sqrt(-2.0 * std::log(1.0 - random.uniform()));
+        const double normal = radius * std::cos(6.283185307179586 * random.uniform());
+        x = static_cast<float>(f8_e4m3(static_cast<float>(normal)));
+      }
+    }
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t query = 0; query < tokens; ++query) {
+        for (std::int64_t key = 0; key < tokens; ++key) {
+          const float* const a = &given.q[given.at(query, head, 0)];
+          const float* const b = &given.k[given.at(key, head, 0)];
+          float product = 0;  // of few bits: exact
+          for (std::int64_t d = 0; d < dim; ++d) product += a[d] * b[d];
+          products.push_back(static_cast<double>(product));
+        }
+      }
+    }
+  }
+
+  /// Errors of a row's outputs, of the length that they should have, and of a log sum exp, of it.
+  void expect(const answer& got, double scale, bool causal, double of_out, double of_lse) const {
+    double worst = 0, worst_lse = 0;
+    std::vector<double> row(static_cast<std::size_t>(given.dim));
+    for (std::int64_t n = 0; n < heads * tokens; ++n) {
+      const std::int64_t head = n / tokens, query = n % tokens;
+      const std::int64_t seen = causal ? query + 1 : tokens;
+      const double* const logits = &products[static_cast<std::size_t>(n * tokens)];
+      const double most = *std::max_element(logits, logits + seen) * scale;
+      double sum = 0, error = 0, length = 0;
+      std::fill(row.begin(), row.end(), 0.0);
+      for (std::int64_t key = 0; key < seen; ++key) {
+        const double weight = std::exp(logits[key] * scale - most);
+        sum += weight;
+        if (weight < 1e-9) continue;
+        const float* const v = &given.v[given.at(key, head, 0)];
+        for (std::size_t d = 0; d < row.size(); ++d) row[d] += weight * static_cast<double>(v[d]);
+      }
+      const float* const out = &got.out[given.at(query, head, 0)];
+      for (std::size_t d = 0; d < row.size(); ++d) {
+        const double difference = static_cast<double>(out[d]) - row[d] / sum;
+        error += difference * difference;
+        length += row[d] / sum * (row[d] / sum);
+      }
+      const double lse = most + std::log(sum);
+      // Not worst = max(worst, ...), which leaves NaN out.
+      if (!(std::sqrt(error / length) <= worst)) worst = std::sqrt(error / length);
+      const double off = std::abs(static_cast<double>(got.lse[static_cast<std::size_t>(n)]) - lse);
+      if (!(off / (1 + std::abs(lse)) <= worst_lse)) worst_lse = off / (1 + std::abs(lse));
+    }
+    EXPECT_LE(worst, of_out);
+    EXPECT_LE(worst_lse, of_lse);
+  }
+};
+
+TEST(far_scores, of_normal_queries_and_keys_many_times_as_large_are_right) {
+  for (const std::int64_t dim : {64, 80, 128}) {
+    const exact known(dim);
+    for (const double times : {40.0, 300.0}) {
+      for (const bool causal : {false, true}) {
+        SCOPED_TRACE(std::to_string(dim) + ", " + std::to_string(times) +
+                     (causal ? ", causal" : ", full"));
+        const double scale = times / std::sqrt(static_cast<double>(dim));
+        const auto right = [&]<class Element>(double of_out, double of_lse) {
+          known.expect(attend<Element>(known.given, scale, causal), scale, causal, of_out, of_lse);
+        };
+        right.operator()<bf16>(1.5e-2, 5e-5);
+        right.operator()<f16>(1.5e-2, 5e-5);
+        if (dim != 80 && support::runs_here(backend::cuda_sm90)) {
+          // Sums of the matrix unit have 14 bits: logits are off by that.
+          right.operator()<f8_e4m3>(times > 100 ? 0.5 : 0.15, times > 100 ? 3e-2 : 5e-3);
+        }
       }
     }
   }

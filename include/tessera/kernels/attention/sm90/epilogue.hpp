@@ -158,7 +158,7 @@ class epilogue {
     const bool own_wrong = (wrong >> own_row % rows_of_warp & 1u) != 0;
     float own_scale = 0.0f;
     if (own_row < planned_.work.used) {
-      const float headroom = headroom_of(Traits::config);
+      const float headroom = headroom_of(Traits::config, Traits::trusts_reference);
       const float reference = own_half == 0 ? lane_.reference[0] : lane_.reference[1];
       const float smaller = headroom == 0.0f ? 1.0f : prim::cuda::exp2_fast(-headroom);
       const float own_sum = own_half == 0 ? sum[0] : sum[1];

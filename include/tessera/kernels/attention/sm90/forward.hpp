@@ -100,6 +100,9 @@ class consumer {
       if (hides) hide_scores(planned, tile);
       set_reference(lane_, args_, uncapped);
       leave_out_unused(planned, warpgroup_, lane_);
+      if constexpr (Traits::codes_of_heads && Traits::trusts_reference) {
+        lane_.looks = lie_far_apart(lane_);
+      }
       exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;

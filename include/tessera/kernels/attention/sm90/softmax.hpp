@@ -31,7 +31,7 @@ struct lane_tile {
   std::uint32_t weights[Traits::weight_words];
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
-  bool looks;               ///< trusts_reference: weights of 16 bits of the warp were too large
+  bool looks;               ///< trusts_reference: the warp looks for maxima in the rest
   float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];            ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];         ///< calls_functors
@@ -141,7 +141,8 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    lane.reference[half] = fmaxf(logit, nothing_seen) - headroom_of(Traits::config);
+    lane.reference[half] =
+        fmaxf(logit, nothing_seen) - headroom_of(Traits::config, Traits::trusts_reference);
     lane.sum[half] = 0.0f;
   }
   lane.looks = false;
@@ -173,7 +174,8 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    const float reference = fmaxf(logit - headroom_of(Traits::config), lane.reference[half]);
+    const float reference =
+        fmaxf(logit - headroom_of(Traits::config, Traits::trusts_reference), lane.reference[half]);
     rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
     lane.sum[half] *= rescale[half];

@@ -263,9 +263,11 @@ constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays
-/// below if all of its weights are the largest.
-constexpr float headroom_of(const attention_config& config) {
-  if (config.type == dtype::f8_e4m3) return resolved(config).block_kv > 112 ? 4.0f : 5.0f;
+/// below if all of its weights are the largest where rows trust their reference.
+constexpr float headroom_of(const attention_config& config, bool trusts_reference = true) {
+  if (config.type == dtype::f8_e4m3) {
+    return !trusts_reference ? 6.0f : resolved(config).block_kv > 112 ? 4.0f : 5.0f;
+  }
   return config.type == dtype::f16 ? 7.0f : 0.0f;
 }
 /// By how much logits may pass the maximum that weights are relative to, in powers of 2, before the

@@ -2,7 +2,8 @@
 // of the work beside the products. That a score has passed the reference too far is seen in the
 // sums of weights, and the warp does the tile once more. Rows of 16 bits make its products again,
 // since nothing is left of scores whose weights are infinite, and look for maxima from then on;
-// those of 8 bits, which have no registers for that, divide the weights, and more often.
+// those of 8 bits, which have no registers for that, divide the weights, and more often. They look
+// for maxima where the first tile, or a step of the reference, says that scores lie far apart.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +58,25 @@ __device__ __forceinline__ void make_scores_again(lane_tile<Traits>& lane, std::
   }
 }
 
+/// Where scores of the first tile lie so far apart, in powers of 2, weights of later ones may be
+/// infinite, which they are from 2^120 above the reference on.
+inline constexpr float far_apart = 96.0f;
+/// A reference that has moved so far at once, in powers of 2, may have to move far again.
+inline constexpr float long_step = 20.0f;
+
+/// True if scores of the warp's rows, of the first 16 keys of their first tile, lie far below their
+/// maximum. Not those that are hidden, nor those of rows that are not used.
+template <class Traits>
+__device__ __forceinline__ bool lie_far_apart(const lane_tile<Traits>& lane) {
+  bool far = false;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float below = fmaf(-lane.scores[i], lane.scale, lane.reference[half_of(i)]);
+    far |= below > far_apart && below < -nothing_seen / 2;
+  }
+  return prim::cuda::any_of_warp(far);
+}
+
 /// Weights of a tile, of which some are too large for 8 bits, and their `sum` become relative to
 /// their maximum, if that is larger. They are finite unless a score has passed the reference by
 /// 2^120: then the row is done again (careful_row.hpp). `rescale_out` is to follow.
@@ -68,20 +88,24 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
   for (int i = 0; i < 4; ++i) most[i] = lane.scores[i];
 #pragma unroll
   for (int i = 4; i < Traits::block_kv / 2; ++i) most[i & 3] = fmaxf(most[i & 3], lane.scores[i]);
-  constexpr float headroom = headroom_of(Traits::config);
+  constexpr float headroom = headroom_of(Traits::config, Traits::trusts_reference);
   float rescale[2];
+  bool looks = lane.looks;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float weight = prim::cuda::maximum_of_quad(fmaxf(most[2 * half], most[2 * half + 1]));
-    const float growth = fmaxf(__log2f(weight) - headroom, 0.0f);
-    rescale[half] = prim::cuda::exp2_fast(-growth);
-    lane.reference[half] += growth;
+    const float reference = lane.reference[half] + fmaxf(__log2f(weight) - headroom, 0.0f);
+    looks |= reference - lane.reference[half] > long_step;
+    // By what the reference has moved as it is rounded.
+    rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
+    lane.reference[half] = reference;
     lane.sum[half] *= rescale[half];
     sum[half] *= rescale[half];
   }
 #pragma unroll
   for (int i = 0; i < Traits::block_kv / 2; ++i) lane.scores[i] *= rescale[half_of(i)];
   *factors = make_float2(rescale[0], rescale[1]);
+  lane.looks = prim::cuda::any_of_warp(looks);
 }
 
 /// Scores become weights. `follows`: some may be -inf, or rows have seen none before. True if
@@ -90,9 +114,13 @@ template <class Traits>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
                                                    bool follows, std::uint32_t queries,
                                                    std::uint32_t keys, float2* factors) {
-  follows = follows || args.follows_maximum || (!Traits::codes_of_heads && lane.looks);
+  follows = follows || args.follows_maximum || lane.looks;
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
+  // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
+  if constexpr (Traits::codes_of_heads) {
+    if (follows && !lane.looks) lane.looks = lie_far_apart(lane);
+  }
   for (;;) {
     float sum[2] = {};
     const bool too_large = exponentiate(lane, args, false, sum);
