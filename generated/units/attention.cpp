@@ -280,7 +280,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "35683d08a0a03f22";
-  if (kind == device_kind::cuda) return "1006313610388d42";
+  if (kind == device_kind::cuda) return "dd5c2db5fda2a205";
   return {};
 }
 
