@@ -56,7 +56,8 @@ struct softmax_sums {
     const float rescale = prim::cuda::exp2_fast(change * factor);
     maximum = to;
     if (powers == 0) return 0;
-    energy = rescale * fmaf(powers, change, energy);
+    // Of powers that vanish nothing is left, though their distance be too large for a float.
+    energy = rescale == 0 ? 0 : rescale * fmaf(powers, change, energy);
     powers *= rescale;
     return rescale;
   }
@@ -79,7 +80,10 @@ struct divergence_sums {
           from.shift() - finite_maximum(from_maximum) - (to.shift() - finite_maximum(to_maximum));
       differences = fmaf(from.powers, change, differences);
     }
-    if (from.maximum != from_maximum) differences *= from.move_to(from_maximum, factor);
+    if (from.maximum != from_maximum) {
+      const float rescale = from.move_to(from_maximum, factor);
+      differences = rescale == 0 ? 0 : differences * rescale;
+    }
     if (to.maximum != to_maximum) to.move_to(to_maximum, factor);
   }
 
