@@ -56,8 +56,8 @@ struct class_chunks {
              rounds(high * ceil_div(sizes.columns, tile_columns)) *
                  (static_cast<double>(wide * tile_columns) + adding);
     };
-    const std::int64_t rest = all % tiles;
-    return static_cast<double>(all / tiles) * of_chunk(tiles) + (rest > 0 ? of_chunk(rest) : 0);
+    const std::int64_t whole_chunks = all / tiles, rest = all % tiles;
+    return static_cast<double>(whole_chunks) * of_chunk(tiles) + (rest > 0 ? of_chunk(rest) : 0);
   }
 };
 
