@@ -58,9 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
         "initial_state=[2,2,64,64]f32",
         "rwkv6_backward r=[0,50,2,64]bf16 v=[0,50,2,64]",
         "rwkv6_backward r=[2,150,2,64]bf16 v=[2,150,2,56] initial_state=[2,2,64,56]f32 "
-        "d_final_state=[2,2,64,56]f32 d_w=[2,150,2,64]f32 d_u=[2,64]f32 reverse=true",
-        "rwkv6_backward r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 "
-        "d_w=[1,300,1,128]f32 d_u=[1,128]f32 raw_w=true",
+        "d_final_state=[2,2,64,56]f32 reverse=true",
+        "rwkv6_backward r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 raw_w=true",
         "rwkv6 r=[1,300,1,128]bf16 v=[1,300,1,128] cu_seqlens=[4]i32 "
         "initial_state=[3,1,128,128]f32 raw_w=true",
         "gated_delta_rule q=[2,300,2,128]bf16 v=[2,300,4,128] g=[2,300,4]f32 beta=[2,300,4]f32 "

@@ -269,12 +269,21 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     }
   }
 
+  /// Whether the decay of a token that is read in front of its own is of no initial state, or leads
+  /// to a final state that nobody reads: of its gradient, 0, the sums leave what they round.
+  __device__ __forceinline__ bool acts_on_nothing(int t) const {
+    if constexpr (!Before) return false;
+    return (call_.initial_state.data == nullptr && first_ + t == 0) ||
+           (call_.d_final_state.data == nullptr && first_ + t == all_.length - 1);
+  }
+
   __device__ __forceinline__ void sum_up() {
     float sum = whole_;
 #pragma unroll 4
     for (int t = count_ - 1; t >= 0; --t) {
       sum += of_queries(t);
       float gradient = sum + of_keys(t);
+      if (acts_on_nothing(t)) gradient = 0.0f;
       of_queries(t) = gradient;
       if (call_.d_gk.data == nullptr) continue;
       if (call_.raw_decay) gradient *= base::slope(t);
