@@ -19,6 +19,7 @@ namespace tessera::rwkv6_table {
 using options = rwkv6_options;
 using declared::state;
 using recurrent_table::gradient_of;
+using recurrent_table::gradient_of_decay;
 using recurrent_table::rows_at;
 using recurrent_table::states_at;
 using texts = std::array<std::string_view, max_layouts>;
@@ -71,8 +72,8 @@ inline constexpr std::array tensor_texts{
     gradient_of("r", "d_r", of_keys, false),
     gradient_of("k", "d_k", of_keys, false),
     gradient_of("v", "d_v", of_values, false),
-    gradient_of("w", "d_w", of_keys),
-    gradient_of("u", "d_u", of_heads),
+    gradient_of_decay("w", "d_w", of_keys),
+    gradient_of_decay("u", "d_u", of_heads),  // by the same kernel
     recurrent_table::gradient_of_state(of_states),
     declared::pool_slots({"-", "-", "N"}, "P"),
 };

@@ -24,7 +24,9 @@ BOOST_DESCRIBE_STRUCT(grouped_matmul_config, (), (target, type, block_m, block_n
 template <>
 inline constexpr auto spelling_of<grouped_matmul_config> = row_names<grouped_matmul_config>(
     "grouped_matmul", spelling::word{&grouped_matmul_config::target},
-    spelling::where{[](const grouped_matmul_config& row) { return row.type != dtype::none; },
+    spelling::where{[](const grouped_matmul_config& row) {
+                      return is_cuda(row.target) || has_tile_products(row.target);
+                    },
                     spelling::word{&grouped_matmul_config::type}},
     spelling::number{".", &grouped_matmul_config::block_m},
     spelling::number{"x", &grouped_matmul_config::block_n},
