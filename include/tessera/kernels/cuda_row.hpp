@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,6 +21,15 @@ namespace tessera::kernels::cuda {
 template <class... Parameters>
 prim::cuda::kernel_entry entry_of(void (*kernel)(Parameters...), int shared_bytes = 0) {
   return {reinterpret_cast<const void*>(kernel), shared_bytes};
+}
+
+/// Kernels of a row, one list behind the other.
+template <std::size_t... Counts>
+auto joined(const std::array<prim::cuda::kernel_entry, Counts>&... lists) {
+  std::array<prim::cuda::kernel_entry, (Counts + ...)> all{};
+  auto end = all.begin();
+  ((end = std::copy(lists.begin(), lists.end(), end)), ...);
+  return all;
 }
 
 /// Places the parts of a workspace one behind the other, from `base` on, each at a multiple of 64

@@ -17,13 +17,31 @@ __device__ __forceinline__ std::uint32_t blocks_of_cluster() {
   return count;
 }
 
+/// The halves of `wait_for_cluster`, for what there is to do between them.
+__device__ __forceinline__ void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_arrivals() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 /// All threads of all blocks wait for each other: before the first access to another block's memory
 /// and, as that must still be there, behind the last.
 __device__ __forceinline__ void wait_for_cluster() {
+  arrive_at_cluster();
+  wait_for_arrivals();
+}
+
+/// What a block of the cluster has at the place where this one has `at` in its shared memory.
+__device__ __forceinline__ float2 load_of_block(std::uint32_t at, std::uint32_t block) {
+  float2 pair;
   asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+      "{ .reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %2, %3;\n"
+      "ld.shared::cluster.v2.f32 {%0, %1}, [there]; }"
+      : "=f"(pair.x), "=f"(pair.y)
+      : "r"(at), "r"(block)
+      : "memory");
+  return pair;
 }
 
 /// Arrives at the barrier that a block of the cluster has at the place where this one has

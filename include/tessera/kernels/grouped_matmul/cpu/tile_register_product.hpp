@@ -16,6 +16,7 @@
 #include <tessera/kernels/grouped_matmul/cpu/tile_memory.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/tile_sums.hpp>
 #include <tessera/kernels/grouped_matmul/cpu/traits.hpp>
+#include <tessera/prim/common/ceil_div.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
 
 namespace tessera::kernels::grouped_matmul::cpu {
@@ -66,8 +67,8 @@ class tile_pipeline {
         wide_(deep_ > shape::block_k           ? panel_columns
               : blocks_together(size.rows) > 1 ? memory_type::deepest * panel_columns
                                                : shape::block_n),
-        across_(parts(size.columns, wide_)),
-        blocks_(across_ * parts(depth, deep_)) {}
+        across_(prim::ceil_div(size.columns, wide_)),
+        blocks_(across_ * prim::ceil_div(depth, deep_)) {}
 
   /// Calls multiply(place, beside) for each place of each block, which calls beside() once for each
   /// step.
@@ -88,7 +89,8 @@ class tile_pipeline {
       if (is_deeper) {
         const bool goes_on = block + across_ < blocks_;
         of_a = {goes_on ? units_of_a(block + across_) : 0,
-                std::int64_t{strips()} * parts(size_.columns, panel_columns) * steps_of(block)};
+                std::int64_t{strips()} * prim::ceil_div(size_.columns, panel_columns) *
+                    steps_of(block)};
       }
       spread_work of_b(block + 1 < blocks_ ? units_of_b(block + 1) : 0, steps);
       for_each_place(block, [&](const tile_place& place) {
@@ -106,9 +108,6 @@ class tile_pipeline {
   static constexpr int step_words = prim::tile_width;
   static constexpr int step_elements = step_words * shape::words::k_pack;
 
-  static std::int64_t parts(std::int64_t count, std::int64_t each) {
-    return (count + each - 1) / each;
-  }
   /// Of few rows that much more of B is packed together: rows of memory are read on and on.
   static int blocks_together(int rows) {
     const int whole = shape::up_to(rows, shape::mr);
@@ -126,13 +125,13 @@ class tile_pipeline {
     const std::int64_t strip = row / shape::mr * (deep_ / shape::words::k_pack * shape::mr);
     return strip + shape::a_at(row % shape::mr, std::int64_t{step} * step_words);
   }
-  int strips() const { return static_cast<int>(parts(size_.rows, shape::mr)); }
-  int row_tiles() const { return static_cast<int>(parts(size_.rows, prim::tile_rows)); }
+  int strips() const { return static_cast<int>(prim::ceil_div(size_.rows, shape::mr)); }
+  int row_tiles() const { return static_cast<int>(prim::ceil_div(size_.rows, prim::tile_rows)); }
   int steps_of(std::int64_t block) const {
-    return static_cast<int>(parts(depth_of(block).count, step_elements));
+    return static_cast<int>(prim::ceil_div(depth_of(block).count, step_elements));
   }
   int panels_of(std::int64_t block) const {
-    return static_cast<int>(parts(columns_of(block).count, panel_columns));
+    return static_cast<int>(prim::ceil_div(columns_of(block).count, panel_columns));
   }
   float* a_of(std::int64_t block) const {
     return memory_.a + (beside_ ? block / across_ % 2 * memory_type::words_of_a : 0);

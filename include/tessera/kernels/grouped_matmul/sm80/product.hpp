@@ -6,6 +6,7 @@
 
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/completion.hpp>
+#include <tessera/prim/common/ceil_div.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm80 {
@@ -73,9 +74,7 @@ struct tile_place {
   __device__ __forceinline__ std::int64_t stored_matrix() const { return matrix < 0 ? 0 : matrix; }
 };
 
-__host__ __device__ __forceinline__ std::int64_t ceil_div(std::int64_t x, std::int64_t by) {
-  return (x + by - 1) / by;
-}
+using prim::ceil_div;
 
 /// The last segment whose tiles begin at `tile` or before. All lanes of a warp ask together.
 __device__ __forceinline__ std::int64_t segment_of(const row_table& table, std::int64_t tile) {

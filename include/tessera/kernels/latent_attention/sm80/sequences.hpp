@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <tessera/families/latent_attention/kernel_args.hpp>
+#include <tessera/prim/common/ceil_div.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -13,9 +14,7 @@
 
 namespace tessera::kernels::latent_attention::sm80 {
 
-constexpr std::int64_t ceil_div(std::int64_t x, std::int64_t by) {
-  return (x + by - 1) / by;
-}
+using prim::ceil_div;
 
 __device__ __forceinline__ std::int64_t clipped(std::int64_t x, std::int64_t most) {
   return x < 0 ? 0 : x < most ? x : most;

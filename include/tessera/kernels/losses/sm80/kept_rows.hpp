@@ -87,18 +87,14 @@ __device__ __forceinline__ origin_sums sums_of_blocks(const origin_sums& own, ke
   if (threadIdx.x < 32) {
     origin_sums of_block;
     if (threadIdx.x < blocks) {
-      const auto here = static_cast<std::uint32_t>(__cvta_generic_to_shared(&words.of_block));
-      std::uint32_t there;
-      asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(threadIdx.x));
-      asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(of_block.largest), "=f"(of_block.powers)
-                   : "r"(there)
-                   : "memory");
+      const float2 pair =
+          prim::cuda::load_of_block(prim::cuda::shared_address(&words.of_block), threadIdx.x);
+      of_block = {pair.x, pair.y};
     }
     all = merge_lanes(of_block);
   }
   // Behind the reads: blocks end when all have arrived.
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  prim::cuda::arrive_at_cluster();
   return all;
 #else
   return own;
@@ -107,9 +103,7 @@ __device__ __forceinline__ origin_sums sums_of_blocks(const origin_sums& own, ke
 /// Before a block ends, others have read its sums.
 __device__ __forceinline__ void end_with_cluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (prim::cuda::blocks_of_cluster() > 1) {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-  }
+  if (prim::cuda::blocks_of_cluster() > 1) prim::cuda::wait_for_arrivals();
 #endif
 }
 

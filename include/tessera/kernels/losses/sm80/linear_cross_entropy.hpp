@@ -78,14 +78,9 @@ class linear_cross_entropy_row {
       : args_(args.linear_cross_entropy), memory_(args_, Backward, workspace, product_bytes()) {}
 
   static auto entries() {
-    const auto factors = grouped_matmul::sm80::row_kernels<factor_row>::entries();
-    const auto steps = linear_steps<element>::entries();
-    const std::array own{cuda::entry_of(&add_logits), cuda::entry_of(&chunk_gradients<element>)};
-    std::array<prim::cuda::kernel_entry, factors.size() + steps.size() + own.size()> all{};
-    auto end = std::copy(factors.begin(), factors.end(), all.begin());
-    end = std::copy(steps.begin(), steps.end(), end);
-    std::copy(own.begin(), own.end(), end);
-    return all;
+    return cuda::joined(
+        grouped_matmul::sm80::row_kernels<factor_row>::entries(), linear_steps<element>::entries(),
+        std::array{cuda::entry_of(&add_logits), cuda::entry_of(&chunk_gradients<element>)});
   }
   std::size_t bytes() const { return memory_.bytes; }
 
@@ -154,13 +149,7 @@ class linear_cross_entropy_row {
     sizes.group_sizes = &one_group;
     return cuda::workspace_bytes<grouped_matmul::sm80::launcher<factor_row>>(sizes, 0);
   }
-  grouped_matmul_kernel_args product() const {
-    grouped_matmul_kernel_args made;
-    made.group_sizes = memory_.active.count;
-    made.all_groups = 1;
-    made.m = count_of(args_.tokens);
-    return made;
-  }
+  grouped_matmul_kernel_args product() const { return product_of_active(args_, memory_.active); }
   grouped_matrix hidden() const {
     return rows_at(memory_.hidden, Type, whole_chunks(args_.columns));
   }

@@ -115,7 +115,17 @@ class linear_steps {
       backwards_;  ///< columns of hidden rows are in the order of a weight whose rows lie backwards
 };
 
-// Operands of products.
+// Products and their operands.
+
+/// A product over the tokens that count, as a group of rows.
+inline grouped_matmul_kernel_args product_of_active(const linear_cross_entropy_kernel_args& args,
+                                                    const active_tokens& active) {
+  grouped_matmul_kernel_args product;
+  product.group_sizes = active.count;
+  product.all_groups = 1;
+  product.m = count_of(args.tokens);
+  return product;
+}
 
 inline grouped_matrix rows_at(void* data, dtype type, std::int64_t row) {
   grouped_matrix matrix;

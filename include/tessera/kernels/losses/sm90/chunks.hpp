@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tessera/prim/common/ceil_div.hpp>
+
 namespace tessera::kernels::losses::sm90 {
+
+using prim::ceil_div;
 
 /// Columns of a tile of logits; classes of a chunk are whole tiles.
 inline constexpr int tile_columns = 256;
@@ -36,8 +40,6 @@ struct class_chunks {
   }
 
  private:
-  static std::int64_t ceil_div(std::int64_t x, std::int64_t by) { return (x + by - 1) / by; }
-
   /// Of chunks of so many tiles: rounds of tiles on all multiprocessors, times what each multiplies
   /// and does beside. Rounds that are not full are what chunks differ in.
   static double cost(const linear_sizes& sizes, std::int64_t tiles, int multiprocessors) {

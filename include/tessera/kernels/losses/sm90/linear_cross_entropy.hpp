@@ -99,15 +99,17 @@ class linear_cross_entropy_row {
   static auto entries() {
     const auto steps = steps_type::entries();
     if constexpr (Backward) {
-      return with(steps, std::array{cuda::entry_of(sum, shared_bytes),
-                                    cuda::entry_of(differentiate, shared_bytes),
-                                    cuda::entry_of(add, shared_bytes),
-                                    cuda::entry_of(store, shared_bytes), cuda::entry_of(place),
-                                    cuda::entry_of(&place_targets), cuda::entry_of(&merge_tiles),
-                                    cuda::entry_of(&grouped_matmul::sm80::sum_rows)});
+      return cuda::joined(
+          steps,
+          std::array{cuda::entry_of(sum, shared_bytes), cuda::entry_of(differentiate, shared_bytes),
+                     cuda::entry_of(add, shared_bytes), cuda::entry_of(store, shared_bytes),
+                     cuda::entry_of(place), cuda::entry_of(&place_targets),
+                     cuda::entry_of(&merge_tiles),
+                     cuda::entry_of(&grouped_matmul::sm80::sum_rows)});
     } else {
-      return with(steps, std::array{cuda::entry_of(sum, shared_bytes), cuda::entry_of(place),
-                                    cuda::entry_of(&place_targets), cuda::entry_of(&merge_tiles)});
+      return cuda::joined(steps,
+                          std::array{cuda::entry_of(sum, shared_bytes), cuda::entry_of(place),
+                                     cuda::entry_of(&place_targets), cuda::entry_of(&merge_tiles)});
     }
   }
   std::size_t bytes() const { return memory_.bytes; }
@@ -138,14 +140,6 @@ class linear_cross_entropy_row {
 
  private:
   static constexpr auto place = grouped_matmul::sm80::place_groups;
-
-  template <std::size_t N, std::size_t M>
-  static auto with(const std::array<prim::cuda::kernel_entry, N>& some,
-                   const std::array<prim::cuda::kernel_entry, M>& others) {
-    std::array<prim::cuda::kernel_entry, N + M> all{};
-    std::copy(others.begin(), others.end(), std::copy(some.begin(), some.end(), all.begin()));
-    return all;
-  }
 
   /// Sums of all logits of each token.
   void sum_all(row_launch& rows) const {
@@ -180,13 +174,8 @@ class linear_cross_entropy_row {
     }
   }
 
-  /// The tokens that count, as a group of rows.
   grouped_matmul_kernel_args group() const {
-    grouped_matmul_kernel_args made;
-    made.group_sizes = memory_.active.count;
-    made.all_groups = 1;
-    made.m = count_of(args_.tokens);
-    return made;
+    return sm80::product_of_active(args_, memory_.active);
   }
   logit_head head(const tiled_classes& chunk) const {
     const grouped_matrix bias = sm80::part_of(args_.bias, chunk.first);

@@ -56,16 +56,6 @@ constexpr std::int64_t lines_together(std::int64_t count, std::int64_t bytes,
   return std::min(count, std::max(fitting, tile));
 }
 
-/// Kernels of a row, one list behind the other.
-template <std::size_t A, std::size_t B>
-std::array<prim::cuda::kernel_entry, A + B> joined(
-    const std::array<prim::cuda::kernel_entry, A>& first,
-    const std::array<prim::cuda::kernel_entry, B>& second) {
-  std::array<prim::cuda::kernel_entry, A + B> all;
-  std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
-  return all;
-}
-
 /// A launch of either direction; `Factors` multiply what is decoded.
 template <dtype Type, bool Backward, class Factors = tile_factors<Type>>
 class product_row {
@@ -98,13 +88,13 @@ class product_row {
     const auto factors = Factors::entries();
     const std::array own{cuda::entry_of(&decode_weights), cuda::entry_of(&sum_groups)};
     if constexpr (Type == dtype::f32) {
-      return joined(factors, own);
+      return cuda::joined(factors, own);
     } else {
       const std::array words{cuda::entry_of(&decode_words<multiplied, 4>),
                              cuda::entry_of(&decode_words<multiplied, 8>)};
-      const auto all = joined(joined(factors, own), words);
+      const auto all = cuda::joined(factors, own, words);
       if constexpr (has_thin) {
-        return joined(all, thin_launch<multiplied>::entries());
+        return cuda::joined(all, thin_launch<multiplied>::entries());
       } else {
         return all;
       }

@@ -52,24 +52,12 @@ __device__ __forceinline__ unsigned bank_row(unsigned row) {
   return row % 4 * 2 + row / 4;
 }
 
-/// Eight elements of x from a column on.
+/// `load_eight_of_x`, as floats.
 template <class Element>
 __device__ __forceinline__ void load_eight(const ordered_rows& rows, std::int64_t row,
                                            std::int64_t column, float (&x)[8]) {
-  std::uint32_t words[4] = {};
-  if (row < rows.batch && column < rows.columns_of_x) {
-    const auto* const from =
-        static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
-    if (rows.aligned) {
-      const uint4 all = *reinterpret_cast<const uint4*>(from);
-      words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
-      }
-    }
-  }
+  std::uint32_t words[4];
+  load_eight_of_x(rows, row, column, words);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     x[i] = prim::cuda::half_words<Element>::unpack(

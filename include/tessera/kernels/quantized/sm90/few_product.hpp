@@ -123,13 +123,6 @@ class few_sums {
   }
 
  private:
-  template <class Place>
-  static __device__ __forceinline__ void leave(Place& place, std::uint32_t barriers) {
-    __syncwarp();
-    if (threadIdx.x % prim::cuda::warp_size == 0) place.release(barriers);
-    place.advance();
-  }
-
   /// The products of a stage.
   __device__ __forceinline__ void multiply(int stage) {
     const std::uint32_t codes = base_ + code_at_ + ring_.stage() * shape::code_bytes;

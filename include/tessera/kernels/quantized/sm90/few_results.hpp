@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
-#include <tessera/prim/cuda/arrivals.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -21,7 +20,6 @@ class few_results {
   static constexpr int barrier = 1;       ///< of the warps that multiply
   static constexpr int left_barrier = 2;  ///< and of the one that sums up
   static constexpr int together = 4;      ///< sums of a load
-  static constexpr long long patience = 1 << 15;
 
  public:
   using sums = float[tiles][parts][4];
@@ -100,26 +98,13 @@ class few_results {
 
   /// What a block has left of a tile. `begins`: with the first stage of the tile.
   __device__ __forceinline__ float* part_of(int block, bool begins) const {
-    const std::int64_t slot = std::int64_t{block} * 2 + (begins ? 1 : 0);
-    return args_.partial + slot * (shape::outputs * shape::rows);
+    return sums_left_by(args_, block, begins, shape::outputs * shape::rows);
   }
-
-  /// The blocks of a tile, and into how many parts its sums are cut.
-  struct tile_share {
-    int first, last, parts;
-  };
   __device__ __forceinline__ tile_share share_of(const streamed_piece& piece) const {
-    const int unit = piece.shared_tile * args_.stages_of_tile;
-    const int first = block_of(args_, unit);
-    const int last = block_of(args_, unit + args_.stages_of_tile - 1);
-    return {first, last, min(max(last - first, 1), min(min(shape::rows, args_.batch), 8))};
+    return {args_, piece.shared_tile, min(shape::rows, args_.batch)};
   }
-  /// By one thread, after what the block has left: the parts that it is to sum up.
   __device__ __forceinline__ unsigned arrive(const streamed_piece& piece) const {
-    const tile_share share = share_of(piece);
-    return prim::cuda::arrivals(streamed_word(args_.arrivals, piece.shared_tile),
-                                share.last - share.first + 1, share.parts)
-        .arrive(patience);
+    return share_of(piece).arrive(args_, piece.shared_tile);
   }
 
   /// Sums what the blocks of a tile have left, in their order: those that end last have a part of
@@ -136,13 +121,9 @@ class few_results {
       const int end = (part + 1) * rows / share.parts * of_row;
 #pragma unroll 2
       for (int i = part * rows / share.parts * of_row + thread; i < end; i += Threads) {
-        float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-        for (int block = share.first; block <= share.last; ++block) {
-          const float4 left =
-              __ldcg(reinterpret_cast<const float4*>(part_of(block, block == share.first)) + i);
-          sum.x += left.x, sum.y += left.y, sum.z += left.z, sum.w += left.w;
-        }
+        const float4 sum = share.sum_of_left([&](int block) {
+          return reinterpret_cast<const float4*>(part_of(block, block == share.first)) + i;
+        });
         const int row = i / of_row, output = i % of_row * together;
         put(piece, row, output, sum.x);
         put(piece, row, output + 1, sum.y);

@@ -54,7 +54,7 @@ class forward_row {
         streamed_(args, workspace, multiprocessors) {}
 
   static auto entries() {
-    return sm80::joined(decoded_first::entries(), streamed_launch<type>::entries());
+    return cuda::joined(decoded_first::entries(), streamed_launch<type>::entries());
   }
   std::size_t bytes() const {
     return may_stream() ? std::max(decoded_first_.bytes(), streamed_.bytes())

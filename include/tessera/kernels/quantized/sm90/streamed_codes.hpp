@@ -191,6 +191,24 @@ struct ordered_rows {
   bool aligned = false;  ///< rows of x lie at multiples of 16 bytes
 };
 
+/// Eight elements of x from a column on; zeros where there are none.
+__device__ __forceinline__ void load_eight_of_x(const ordered_rows& rows, std::int64_t row,
+                                                std::int64_t column, std::uint32_t (&words)[4]) {
+  words[0] = words[1] = words[2] = words[3] = 0;
+  if (row >= rows.batch || column >= rows.columns_of_x) return;
+  const auto* const from =
+      static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
+  if (rows.aligned) {
+    const uint4 all = *reinterpret_cast<const uint4*>(from);
+    words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+    }
+  }
+}
+
 /// A thread has eight columns, the words of a lane for one chunk, of one row. Blocks: of units, and
 /// of rows.
 template <thin_code Code>
@@ -209,21 +227,8 @@ __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows r
 #pragma unroll 1
   for (int row = static_cast<int>(blockIdx.y); row < rows.tiles * rows.height;
        row += static_cast<int>(gridDim.y)) {
-    const std::int64_t column = std::int64_t{unit} * 8;
-    std::uint32_t words[4] = {};
-    if (row < rows.batch && column < rows.columns_of_x) {
-      const auto* const from =
-          static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
-      if (rows.aligned) {
-        const uint4 all = *reinterpret_cast<const uint4*>(from);
-        words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
-        }
-      }
-    }
+    std::uint32_t words[4];
+    load_eight_of_x(rows, row, std::int64_t{unit} * 8, words);
     const int tile = row / rows.height, in_tile = row - tile * rows.height;
     const std::int64_t box = (std::int64_t{tile} * rows.stages + stage) * panels * rows.height;
     constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;

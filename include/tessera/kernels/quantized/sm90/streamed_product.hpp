@@ -75,13 +75,6 @@ class streamed_sums {
       for (float& sum : tile) sum = 0.0f;
     }
   }
-  template <class Place>
-  static __device__ __forceinline__ void leave(Place& place, std::uint32_t barriers) {
-    __syncwarp();
-    if (threadIdx.x % prim::cuda::warp_size == 0) place.release(barriers);
-    place.advance();
-  }
-
   /// Row of the matrix unit's tile to output: lanes that load together have different banks.
   static __device__ __forceinline__ unsigned place_of_row(unsigned row) {
     return shape::lines == 1 ? row : row / 2 + row % 2 * 4;

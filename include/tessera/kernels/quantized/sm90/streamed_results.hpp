@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
-#include <tessera/prim/cuda/arrivals.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -21,7 +20,6 @@ class streamed_results {
   static constexpr int tiles = shape::tiles;
   static constexpr int barrier = 1;               ///< of the warpgroups that multiply
   static constexpr int fours = tiles * Rows / 8;  ///< sums of a thread, by four
-  static constexpr long long patience = 1 << 15;
 
  public:
   using sums = float[tiles][Rows / 2];
@@ -87,24 +85,17 @@ class streamed_results {
   /// first stage of the tile.
   __device__ __forceinline__ float4* part_of(int block, bool begins) const {
     constexpr int of_tile = shape::outputs * Rows;
-    const std::int64_t slot = std::int64_t{block} * 2 + (begins ? 1 : 0);
-    return reinterpret_cast<float4*>(args_.partial + slot * of_tile) + threadIdx.x;
+    return reinterpret_cast<float4*>(sums_left_by(args_, block, begins, of_tile)) + threadIdx.x;
   }
 
   /// Sums what the blocks of a tile have left, in their order: those that end last have a part of
   /// the sums each.
   __device__ __forceinline__ void sum_up(const streamed_piece& piece,
                                          const result_place& to) const {
-    const int tile = piece.shared_tile;
-    const int first = block_of(args_, tile * args_.stages_of_tile);
-    const int last = block_of(args_, (tile + 1) * args_.stages_of_tile - 1);
-    const int parts = min(max(last - first, 1), min(fours, 8));
+    const tile_share share(args_, piece.shared_tile, fours);
+    const int parts = share.parts;
     prim::cuda::wait_for_threads(barrier, shape::multiplying);
-    if (threadIdx.x == 0) {
-      const prim::cuda::arrivals counted(streamed_word(args_.arrivals, tile), last - first + 1,
-                                         parts);
-      shared_.parts = counted.arrive(patience);
-    }
+    if (threadIdx.x == 0) shared_.parts = share.arrive(args_, piece.shared_tile);
     prim::cuda::wait_for_threads(barrier, shape::multiplying);
     const unsigned own = shared_.parts;
 #pragma unroll 1
@@ -112,12 +103,9 @@ class streamed_results {
       if ((own >> part & 1) == 0) continue;
 #pragma unroll 1
       for (int i = part * fours / parts; i < (part + 1) * fours / parts; ++i) {
-        float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-        for (int block = first; block <= last; ++block) {
-          const float4 left = __ldcg(part_of(block, block == first) + i * shape::multiplying);
-          sum.x += left.x, sum.y += left.y, sum.z += left.z, sum.w += left.w;
-        }
+        const float4 sum = share.sum_of_left([&](int block) {
+          return part_of(block, block == share.first) + i * shape::multiplying;
+        });
         store(to, i, sum);
       }
     }
