@@ -87,8 +87,9 @@ if(plain AND CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 
 if(plain AND TESSERA_CUDA_ARCHITECTURES AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  tessera_quick_device_flags(quick_flags)
   tessera_check(cuda_resources COMMAND Python3::Interpreter ${checks}/cuda_resources.py
-    $<TARGET_FILE:tessera>)
+    $<TARGET_FILE:tessera> $<$<BOOL:${quick_flags}>:--quick>)
   tessera_check(cuda_resources_can_fail COMMAND Python3::Interpreter ${checks}/cuda_resources.py
     --planted ${CMAKE_CUDA_COMPILER})
 endif()
@@ -137,6 +138,9 @@ if(TESSERA_BUILD_TOOLS AND TESSERA_INSTALL AND plain)
     ${checks}/random_subsets.py 3 ${work}/random_subsets ${prefix})
   if(TESSERA_CUDA_ARCHITECTURES)
     set(cuda_compiler ${compiler} -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER})
+    if(quick_flags)
+      list(APPEND cuda_compiler "-DCMAKE_CUDA_FLAGS=${quick_flags}")
+    endif()
     tessera_check(cuda_kernels_installed NEEDS installed TIMEOUT 900 COMMAND Python3::Interpreter
       ${checks}/cuda_kernels.py ${work}/cuda_kernels_installed --prefix ${prefix} ${cuda_compiler})
     tessera_check(cuda_kernels_subdirectory TIMEOUT 900 COMMAND Python3::Interpreter

@@ -3,7 +3,10 @@
 local memory: what did not fit in its registers lies there. Kernels of the gradients of attention may
 use some (GRADIENTS). Kernels of other families hold no row in their names and are not seen.
 
-usage: cuda_resources.py LIBRARY | --planted NVCC   (two kernels that spill, which must be found)"""
+usage: cuda_resources.py LIBRARY [--quick] | --planted NVCC   (two kernels that spill, which must be found)
+
+With --quick, kernels of f16 are not judged: the library was built with TESSERA_QUICK_DEVICE_CODE, which
+optimises those of bf16 as they are shipped."""
 import pathlib
 import re
 import subprocess
@@ -58,9 +61,9 @@ template __global__ void spilling_gradients<bf16, 8, score_kind::plain>(float*, 
 """
 
 
-def judge(path):
+def judge(path, quick):
     """Prints what is found; the number of rows that spill and should not, or None without any row."""
-    kernels = sorted(kernels_of(path))
+    kernels = sorted(one for one in kernels_of(path) if not (quick and "_f16_" in one.row))
     if not kernels:
         print(f"{path}: holds no kernel of a CUDA row")
         return None
@@ -79,13 +82,13 @@ def judge(path):
 
 def main():
     if sys.argv[1] != "--planted":
-        return 0 if judge(sys.argv[1]) == 0 else 1
+        return 0 if judge(sys.argv[1], quick="--quick" in sys.argv) == 0 else 1
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "planted.cu"
         source.write_text(PLANTED)
         subprocess.run([sys.argv[2], "-std=c++17", "-arch=sm_80", "-c", source, "-o", source.with_suffix(".o")],
                        check=True)
-        return 0 if judge(source.with_suffix(".o")) == 2 else 1
+        return 0 if judge(source.with_suffix(".o"), quick=False) == 2 else 1
 
 
 if __name__ == "__main__":

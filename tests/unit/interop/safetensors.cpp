@@ -26,9 +26,9 @@ class folder {
  public:
   folder() {
     static int count = 0;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     path_ =
-        fs::path(testing::TempDir()) / (std::string(test->name()) + "." +
+        fs::path(::testing::TempDir()) / (std::string(test->name()) + "." +
                                         std::to_string(::getpid()) + "." + std::to_string(count++));
     fs::create_directories(path_);
   }

@@ -10,7 +10,7 @@
 namespace tessera::testing {
 namespace {
 
-constexpr std::string_view text = "flash_attention q=[1,64,8,96]f32 k=[1,64,8,96]";
+constexpr std::string_view prompt_of_d96 = "flash_attention q=[1,64,8,96]f32 k=[1,64,8,96]";
 
 constexpr attention_config d96 =
     resolved({.target = backend::cpu_avx512, .head_dim = 96, .block_q = 112, .block_kv = 128});
@@ -22,7 +22,7 @@ instance row_of_ours(const attention_config& config = d96) {
 TEST(ApplicationRows, TakePartInEveryTier) {
   const std::array mine{row_of_ours()};
   const application_rows own(mine);
-  question question(text);
+  question question(prompt_of_d96);
   EXPECT_EQ(question.answer()->reason, selection_reason::generic_fallback);
   question.own_rows = &own;
   EXPECT_EQ(question.row(), "mine.d96");
@@ -43,7 +43,7 @@ TEST(ApplicationRows, TakePartInEveryTier) {
 TEST(ApplicationRows, AreNotRememberedForCallsWithoutThem) {
   selection_memory memory;
   const std::array mine{row_of_ours()};
-  question question(text);
+  question question(prompt_of_d96);
   question.memory = &memory;
   for (int i = 0; i < 2; ++i) {
     const application_rows own(mine);
@@ -63,7 +63,7 @@ TEST(ApplicationRows, OfSeveralFamiliesStandInOneList) {
   const application_rows own(mine);
   const application_rows same(mine);
   EXPECT_NE(own.number(), same.number());
-  question question(text);
+  question question(prompt_of_d96);
   question.own_rows = &own;
   EXPECT_EQ(question.answer()->instance, &mine[1]);
   EXPECT_EQ(question.asked().row_count(), rows().size() + 1);

@@ -9,7 +9,7 @@
 namespace tessera::testing {
 namespace {
 
-constexpr attention_config row{
+constexpr attention_config causal_row{
     .target = backend::cpu_avx512, .type = dtype::f32, .head_dim = 128, .mask = mask_mode::causal};
 
 std::string obstacle(const attention_config& config, std::string_view text) {
@@ -19,19 +19,19 @@ std::string obstacle(const attention_config& config, std::string_view text) {
 }
 
 TEST(Eligibility, NamesBothSides) {
-  EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,96]f32 k=[1,9,8,96]"),
+  EXPECT_EQ(obstacle(causal_row, "flash_attention q=[1,9,8,96]f32 k=[1,9,8,96]"),
             "head_dim is 96, the row has 128");
-  EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] v=[1,9,8,64]"),
+  EXPECT_EQ(obstacle(causal_row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] v=[1,9,8,64]"),
             "v_head_dim is 64, the row has 128");
-  EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]bf16 k=[1,9,8,128]"),
+  EXPECT_EQ(obstacle(causal_row, "flash_attention q=[1,9,8,128]bf16 k=[1,9,8,128]"),
             "dtype is bf16, the row has f32");
-  EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] window_left=4"),
+  EXPECT_EQ(obstacle(causal_row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] window_left=4"),
             "mask is window, the row has causal");
-  EXPECT_EQ(obstacle(row,
+  EXPECT_EQ(obstacle(causal_row,
                      "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] logits_soft_cap=5 "
                      "mask=[1,1,9,9]u8 sinks=[1,2]f32"),
             "sinks+soft_cap+mask is needed, the row lacks soft_cap+mask");
-  EXPECT_EQ(obstacle(row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] causal=true"),
+  EXPECT_EQ(obstacle(causal_row, "flash_attention q=[1,9,8,128]f32 k=[1,9,8,128] causal=true"),
             "the row runs the problem");
 }
 
@@ -47,9 +47,9 @@ TEST(Eligibility, IsKnownWhenCompiling) {
   constexpr flash_problem problem{.tensors = {.q = shaped(dtype::f32, {1, 9, 8, 64}),
                                               .k = shaped(dtype::f32, {1, 9, 8, 64}),
                                               .v = shaped(dtype::f32, {1, 9, 8, 64})}};
-  static_assert(!runs(row, problem));
-  static_assert(distance_of(row, demand_of(problem)) == 7);
-  EXPECT_EQ(obstacle_of(row, problem), "head_dim is 64, the row has 128");
+  static_assert(!runs(causal_row, problem));
+  static_assert(distance_of(causal_row, demand_of(problem)) == 7);
+  EXPECT_EQ(obstacle_of(causal_row, problem), "head_dim is 64, the row has 128");
 }
 
 TEST(Eligibility, PoolsOfEightBitsAreReadByRowsThatWiden) {

@@ -84,7 +84,7 @@ const std::vector<refusal> operands{
 };
 INSTANTIATE_TEST_SUITE_P(Operands, Refusal, ::testing::ValuesIn(operands), name_of_test);
 
-const std::vector<refusal> memory{
+const std::vector<refusal> overlapping_memory{
     {"null", [](auto& c) { c.args.k.data = nullptr; },
      "k: data is null, the shape has 224 elements"},
     {"misaligned", [](auto& c) { c.args.v.data = reinterpret_cast<std::byte*>(c.v.data()) + 2; },
@@ -134,9 +134,9 @@ const std::vector<refusal> memory{
      },
      "lse: shares memory with sinks, 8 of its 160 bytes lie between the first and last of it"},
 };
-INSTANTIATE_TEST_SUITE_P(Memory, Refusal, ::testing::ValuesIn(memory), name_of_test);
+INSTANTIATE_TEST_SUITE_P(Memory, Refusal, ::testing::ValuesIn(overlapping_memory), name_of_test);
 
-const std::vector<refusal> options{
+const std::vector<refusal> wrong_options{
     {"op", [](auto& c) { c.op = static_cast<flash_op>(17); }, "op: is 17, the last operation is 2"},
     {"alignment", [](auto& c) { c.options.causal_alignment = static_cast<alignment>(4); },
      "causal_alignment: is 4, the last one is 1 (top_left)"},
@@ -182,7 +182,7 @@ const std::vector<refusal> options{
      },
      "normalize: is false, scaled_dot_product_attention has no such option"},
 };
-INSTANTIATE_TEST_SUITE_P(Options, Refusal, ::testing::ValuesIn(options), name_of_test);
+INSTANTIATE_TEST_SUITE_P(Options, Refusal, ::testing::ValuesIn(wrong_options), name_of_test);
 
 }  // namespace
 }  // namespace tessera::testing

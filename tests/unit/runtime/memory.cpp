@@ -14,18 +14,16 @@
 namespace tessera::testing {
 namespace {
 
-constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-
 TEST(Memory, IsSharedBetweenThreads) {
   shared_memory shared;
   selection_memory mine;
-  question first_question(text);
+  question first_question(small_prompt);
   first_question.memory = &mine;
   first_question.process_memory = &shared;
   EXPECT_FALSE(first_question.answer()->remembered);
   std::thread([&] {
     selection_memory theirs;
-    question two(text);
+    question two(small_prompt);
     two.memory = &theirs;
     two.process_memory = &shared;
     EXPECT_TRUE(two.answer()->remembered);
@@ -38,7 +36,7 @@ TEST(Memory, IsSharedBetweenThreads) {
 
 TEST(Memory, AChoiceMadeWithOldTablesIsNotRememberedForNewOnes) {
   selection_memory memory;
-  question question(text);
+  question question(small_prompt);
   question.memory = &memory;
   const inquiry slow = question.asked();  // reads the generation
   forget_selections();                    // the tables change meanwhile
@@ -47,7 +45,7 @@ TEST(Memory, AChoiceMadeWithOldTablesIsNotRememberedForNewOnes) {
 }
 
 TEST(Tables, InForceStayValidWhenOthersTakeTheirPlace) {
-  question question(text);
+  question question(small_prompt);
   auto first =
       std::make_shared<const lookup_tables>(tables_of({line_for(question, question.row())}));
   use_tables(first);
@@ -65,7 +63,7 @@ TEST(Tables, InForceStayValidWhenOthersTakeTheirPlace) {
 
 TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
   constexpr int selecting = 64;
-  question base(text);
+  question base(small_prompt);
   const std::string best(base.row());
   const std::string narrow = "attention.cpu_avx2.f32.d64.384x256";
   const std::string wide = "attention.cpu_avx512.f32.dany.every.896x256";
@@ -83,7 +81,7 @@ TEST(Threads, ChooseWhileTablesAndOverlaysComeAndGo) {
     threads.emplace_back([&, index] {
       selection_memory memory;
       for (int round = 0; !stop.load(std::memory_order_relaxed); ++round) {
-        question question(text);
+        question question(small_prompt);
         question.memory = &memory;
         question.process_memory = &shared;
         const bool scoped = (round + index) % 3 == 0;

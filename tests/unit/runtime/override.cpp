@@ -6,19 +6,17 @@
 namespace tessera::testing {
 namespace {
 
-constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-constexpr std::string_view slow = "attention.cpu_generic.f32.dany.every.256x256";
-constexpr std::string_view wide = "attention.cpu_avx512.f32.d128.896x256";
-constexpr std::string_view best = "attention.cpu_avx512.f32.d64.896x256";
+constexpr std::string_view generic_row = "attention.cpu_generic.f32.dany.every.256x256";
+constexpr std::string_view row_of_d128 = "attention.cpu_avx512.f32.d128.896x256";
 
 TEST(Override, WinsUnderEveryPolicy) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
-    question question(text);
+    question question(small_prompt);
     question.policy.on_ineligible = policy;
-    question.row_of_call = slow;
+    question.row_of_call = generic_row;
     const auto chosen = question.answer();
     ASSERT_TRUE(chosen) << chosen.message();
-    EXPECT_EQ(chosen->row(), slow);
+    EXPECT_EQ(chosen->row(), generic_row);
     EXPECT_EQ(chosen->tier, selection_tier::override);
     EXPECT_EQ(chosen->reason, selection_reason::named_by_call);
     EXPECT_FALSE(chosen->remembered);
@@ -26,33 +24,33 @@ TEST(Override, WinsUnderEveryPolicy) {
 }
 
 TEST(Override, OfTheCallWinsOverTheEnvironment) {
-  question question(text);
-  question.row_of_environment = slow;
+  question question(small_prompt);
+  question.row_of_environment = generic_row;
   EXPECT_EQ(question.answer()->reason, selection_reason::named_by_environment);
-  EXPECT_EQ(question.row(), slow);
-  question.row_of_call = best;
-  EXPECT_EQ(question.row(), best);
+  EXPECT_EQ(question.row(), generic_row);
+  question.row_of_call = small_prompt_avx512;
+  EXPECT_EQ(question.row(), small_prompt_avx512);
   EXPECT_EQ(question.answer()->reason, selection_reason::named_by_call);
 }
 
 TEST(Override, LeavesNoTraceInTheMemory) {
   selection_memory memory;
-  question question(text);
+  question question(small_prompt);
   question.memory = &memory;
-  question.row_of_call = slow;
+  question.row_of_call = generic_row;
   ASSERT_TRUE(question.answer());
   question.row_of_call = {};
   const auto chosen = question.answer();
-  EXPECT_EQ(chosen->row(), best);
+  EXPECT_EQ(chosen->row(), small_prompt_avx512);
   EXPECT_FALSE(chosen->remembered);
   EXPECT_TRUE(question.answer()->remembered);
-  question.row_of_call = slow;
-  EXPECT_EQ(question.row(), slow) << "an override is asked before the memory";
+  question.row_of_call = generic_row;
+  EXPECT_EQ(question.row(), generic_row) << "an override is asked before the memory";
 }
 
 TEST(Override, UnknownRowsAreRefused) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
-    question question(text);
+    question question(small_prompt);
     question.policy.on_ineligible = policy;
     question.row_of_call = "attention.cpu_avx512.f32.d64.112x512";
     const auto chosen = question.answer();
@@ -60,41 +58,42 @@ TEST(Override, UnknownRowsAreRefused) {
     EXPECT_EQ(chosen.message(),
               "context.row: 'attention.cpu_avx512.f32.d64.112x512' is not one of the " +
                   std::to_string(rows().size()) +
-                  " attention rows of this build; the most similar is " + std::string(best));
+                  " attention rows of this build; the most similar is " +
+                  std::string(small_prompt_avx512));
   }
 }
 
 TEST(Override, IneligibleRowsAreRefusedWithTheDifference) {
-  question first_question(text);
-  first_question.row_of_environment = wide;
+  question first_question(small_prompt);
+  first_question.row_of_environment = row_of_d128;
   EXPECT_EQ(first_question.answer().code(), status_code::ineligible_row);
   EXPECT_EQ(first_question.answer().message(),
             "TESSERA_ROW: attention.cpu_avx512.f32.d128.896x256 cannot run this problem: "
             "head_dim is 64, the row has 128");
-  question other(text, backend::cpu_avx2);
-  other.row_of_call = best;
+  question other(small_prompt, backend::cpu_avx2);
+  other.row_of_call = small_prompt_avx512;
   EXPECT_EQ(other.answer().message(),
             "context.row: attention.cpu_avx512.f32.d64.896x256 cannot run this problem: "
             "the row needs cpu_avx512, this device has cpu_avx2");
 }
 
 TEST(Override, MayFallThroughWhereThePolicySaysSo) {
-  question question(text);
-  question.row_of_call = wide;
+  question question(small_prompt);
+  question.row_of_call = row_of_d128;
   question.policy.on_ineligible = ineligible_override::fall_through;
-  EXPECT_EQ(question.row(), best);
+  EXPECT_EQ(question.row(), small_prompt_avx512);
   EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
 }
 
 TEST(Memory, KeepsTheTierAndForgetsOnDemand) {
   selection_memory memory;
-  question question(text);
+  question question(small_prompt);
   question.memory = &memory;
   EXPECT_FALSE(question.answer()->remembered);
   const auto known = question.answer();
   EXPECT_TRUE(known->remembered);
   EXPECT_EQ(known->tier, selection_tier::heuristic);
-  EXPECT_EQ(known->row(), best);
+  EXPECT_EQ(known->row(), small_prompt_avx512);
   forget_selections();
   EXPECT_FALSE(question.answer()->remembered);
   EXPECT_TRUE(question.answer()->remembered);

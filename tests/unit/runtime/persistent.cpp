@@ -8,15 +8,15 @@
 namespace tessera::testing {
 namespace {
 
-constexpr std::string_view prefill =
+constexpr std::string_view long_prompt =
     "flash_attention q=[1,2048,32,128]bf16 k=[1,2048,8,128] causal=true";
-constexpr std::string_view best = "attention.cpu_avx512_bf16.bf16.d128.896x256";
+constexpr std::string_view long_prompt_row = "attention.cpu_avx512_bf16.bf16.d128.896x256";
 constexpr std::string_view measured = "attention.cpu_avx512.bf16.d128.896x256";
 constexpr std::string_view unfit = "attention.cpu_avx512.bf16.d64.896x256";
 
 TEST(Persistent, AMeasuredRowComesBeforeThePredictedOne) {
-  question question(prefill);
-  EXPECT_EQ(question.row(), best);
+  question question(long_prompt);
+  EXPECT_EQ(question.row(), long_prompt_row);
   const lookup_tables tables = tables_of({line_for(question, measured, 12.5)});
   question.tables = &tables;
   const auto chosen = question.answer();
@@ -29,24 +29,25 @@ TEST(Persistent, AMeasuredRowComesBeforeThePredictedOne) {
 }
 
 TEST(Persistent, UserComesBeforeSiteBeforeShipped) {
-  question question(prefill);
-  const lookup_tables all = tables_of({line_for(question, measured)}, {line_for(question, best)},
-                                      {line_for(question, best)});
+  question question(long_prompt);
+  const lookup_tables all =
+      tables_of({line_for(question, measured)}, {line_for(question, long_prompt_row)},
+                {line_for(question, long_prompt_row)});
   question.tables = &all;
   EXPECT_EQ(question.row(), measured);
   const lookup_tables two =
-      tables_of({}, {line_for(question, measured)}, {line_for(question, best)});
+      tables_of({}, {line_for(question, measured)}, {line_for(question, long_prompt_row)});
   question.tables = &two;
   EXPECT_EQ(question.row(), measured);
   question.policy.tables = table_use::shipped_only;
-  EXPECT_EQ(question.row(), best);
+  EXPECT_EQ(question.row(), long_prompt_row);
   EXPECT_EQ(question.answer()->tier, selection_tier::persistent);
   question.policy.tables = table_use::none;
   EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
 }
 
 TEST(Persistent, SizesOfOneBucketShareALine) {
-  question first_question(prefill);
+  question first_question(long_prompt);
   const lookup_tables tables = tables_of({line_for(first_question, measured)});
   question near("flash_attention q=[1,1500,32,128]bf16 k=[1,1100,8,128] causal=true");
   near.tables = &tables;
@@ -55,7 +56,7 @@ TEST(Persistent, SizesOfOneBucketShareALine) {
 }
 
 TEST(Persistent, NearSizesAnswerOnlyAsFarAsDeclaredAndSayHowFar) {
-  question first_question(prefill);
+  question first_question(long_prompt);
   const lookup_tables tables = tables_of({line_for(first_question, measured)});
   question near("flash_attention q=[1,4000,32,128]bf16 k=[1,2048,8,128] causal=true");
   near.tables = &tables;
@@ -80,23 +81,23 @@ TEST(Persistent, ASingleRowIsNeverNearTwo) {
 }
 
 TEST(Persistent, OtherDevicesThreadsAndPromisesHaveLinesOfTheirOwn) {
-  const question first_question(prefill);
+  const question first_question(long_prompt);
   const lookup_tables tables = tables_of({line_for(first_question, measured)});
-  question smaller(prefill, backend::cpu_avx512_bf16, 2);
+  question smaller(long_prompt, backend::cpu_avx512_bf16, 2);
   smaller.tables = &tables;
   EXPECT_EQ(smaller.answer()->tier, selection_tier::heuristic);
-  question fewer(prefill);
+  question fewer(long_prompt);
   fewer.threads = 2;
   fewer.tables = &tables;
   EXPECT_EQ(fewer.answer()->tier, selection_tier::heuristic);
-  question cache(prefill);
+  question cache(long_prompt);
   cache.device.l2_bytes *= 2;
   cache.tables = &tables;
   EXPECT_EQ(cache.answer()->tier, selection_tier::heuristic);
-  question promised(prefill);
+  question promised(long_prompt);
   promised.policy.promise = bits_promise::deterministic;
   const lookup_tables both =
-      tables_of({line_for(first_question, best),
+      tables_of({line_for(first_question, long_prompt_row),
                  line_for(promised, measured, 10, bits_promise::deterministic)});
   promised.tables = &both;
   EXPECT_EQ(promised.row(), measured) << "a line of the promise comes first";
@@ -105,7 +106,7 @@ TEST(Persistent, OtherDevicesThreadsAndPromisesHaveLinesOfTheirOwn) {
 }
 
 TEST(Persistent, StaleLinesAreHintsAndAreTold) {
-  question question(prefill);
+  question question(long_prompt);
   struct {
     lookup_record line;
     std::string reason;
@@ -121,7 +122,7 @@ TEST(Persistent, StaleLinesAreHintsAndAreTold) {
   for (const auto& [line, reason] : cases) {
     const lookup_tables tables = tables_of({line});
     question.tables = &tables;
-    EXPECT_EQ(question.row(), best);
+    EXPECT_EQ(question.row(), long_prompt_row);
     EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
     const explanation all = explain(question.asked());
     ASSERT_EQ(all.stale.size(), 1u) << reason;
@@ -134,7 +135,7 @@ TEST(Persistent, StaleLinesAreHintsAndAreTold) {
 }
 
 TEST(Persistent, KernelsOfTheOtherKindOfDeviceDoNotCount) {
-  question question(prefill);
+  question question(long_prompt);
   lookup_record line = line_for(question, measured);
   ASSERT_EQ(line.code_version, attention_code_version(device_kind::cpu));
   ASSERT_NE(line.code_version, attention_code_version(device_kind::cuda));
@@ -144,13 +145,13 @@ TEST(Persistent, KernelsOfTheOtherKindOfDeviceDoNotCount) {
   line.code_version = attention_code_version(device_kind::cuda);
   const lookup_tables other = tables_of({line});
   question.tables = &other;
-  EXPECT_EQ(question.row(), best) << "a CPU line with the code of CUDA rows is stale";
+  EXPECT_EQ(question.row(), long_prompt_row) << "a CPU line with the code of CUDA rows is stale";
   EXPECT_EQ(explain(question.asked()).stale.size(), 1u);
 }
 
 TEST(Persistent, AStaleLineOfTheUserLetsTheSiteAnswer) {
-  question question(prefill);
-  lookup_record old = line_for(question, best);
+  question question(long_prompt);
+  lookup_record old = line_for(question, long_prompt_row);
   old.code_version = "old";
   const lookup_tables tables = tables_of({old}, {line_for(question, measured)});
   question.tables = &tables;
@@ -160,7 +161,7 @@ TEST(Persistent, AStaleLineOfTheUserLetsTheSiteAnswer) {
 TEST(Properties, RowForAnIneligibleInstanceIsNeverExecuted) {
   for (const backend highest : {backend::cpu_generic, backend::cpu_avx2, backend::cpu_avx512}) {
     for (const instance& row : rows()) {
-      question question(prefill, highest);
+      question question(long_prompt, highest);
       const lookup_tables tables = tables_of({line_for(question, row.name)});
       question.tables = &tables;
       const auto chosen = question.answer();
@@ -176,7 +177,7 @@ TEST(Properties, RowForAnIneligibleInstanceIsNeverExecuted) {
 }
 
 TEST(Explain, ShowsWhatEachTierWouldTake) {
-  question question(prefill);
+  question question(long_prompt);
   const lookup_tables tables = tables_of({line_for(question, measured, 80)});
   question.tables = &tables;
   question.row_of_call = "attention.cpu_avx2.bf16.d128.*";
@@ -193,7 +194,7 @@ TEST(Explain, ShowsWhatEachTierWouldTake) {
   EXPECT_EQ(of(selection_tier::persistent).row, measured);
   EXPECT_EQ(of(selection_tier::persistent).reason,
             "user table, measured 80 us, 1.25x as fast as default");
-  EXPECT_EQ(of(selection_tier::heuristic).row, best);
+  EXPECT_EQ(of(selection_tier::heuristic).row, long_prompt_row);
   EXPECT_EQ(all.device_class, "cpu_avx512_bf16.l1d=32K.l2=1M.cores=8");
   EXPECT_EQ(
       all.identity,

@@ -10,9 +10,6 @@
 namespace tessera::testing {
 namespace {
 
-constexpr std::string_view text = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
-constexpr std::string_view narrow = "attention.cpu_avx2.f32.d64.384x256";
-
 /// Every policy there is.
 std::vector<selection_policy> every_policy() {
   std::vector<selection_policy> all;
@@ -42,7 +39,7 @@ TEST(Properties, OverrideWinsUnderEveryPolicyValueAndLeavesNoTrace) {
   selection_memory memory;
   shared_memory shared;
   const autotuner tuner{&take_first, nullptr};
-  question question(text);
+  question question(small_prompt);
   const lookup_tables tables =
       tables_of({line_for(question, "attention.cpu_avx512.f32.dany.every.896x256")});
   question.tables = &tables;
@@ -56,7 +53,7 @@ TEST(Properties, OverrideWinsUnderEveryPolicyValueAndLeavesNoTrace) {
     question.memory = &memory;
     question.process_memory = &shared;
     for (const std::string_view row :
-         {narrow, std::string_view("attention.cpu_generic.f32.dany.every.256x256")}) {
+         {small_prompt_avx2, std::string_view("attention.cpu_generic.f32.dany.every.256x256")}) {
       question.row_of_call = row;
       for (int i = 0; i < 2; ++i) {
         const auto chosen = question.answer();
@@ -96,11 +93,11 @@ TEST(Policy, IsAValueOfTheProcessAndOfScopes) {
 
 TEST(Policy, PromisesKeepRowsOut) {
   std::vector<instance> some(rows());
-  const question question(text);
+  const question question(small_prompt);
   const std::string best(question.row());
   for (instance& row : some) {
     if (row.name == best) row.properties.deterministic = determinism::none;
-    if (row.name == narrow) row.properties.batch_invariant = batch_invariance::none;
+    if (row.name == small_prompt_avx2) row.properties.batch_invariant = batch_invariance::none;
   }
   inquiry asked = question.asked();
   asked.instances = some;
@@ -115,13 +112,13 @@ TEST(Policy, PromisesKeepRowsOut) {
                   "row does not promise");
     asked.row_of_call = {};
   }
-  asked.row_of_call = narrow;
+  asked.row_of_call = small_prompt_avx2;
   EXPECT_EQ(select(asked).message(),
-            "context.row: " + std::string(narrow) +
+            "context.row: " + std::string(small_prompt_avx2) +
                 " cannot run this problem: the policy asks for batch invariant results, which the "
                 "row does not promise");
   asked.policy.promise = bits_promise::deterministic;
-  EXPECT_EQ(select(asked)->row(), narrow);
+  EXPECT_EQ(select(asked)->row(), small_prompt_avx2);
 }
 
 TEST(Policy, BatchInvariantChoicesDoNotSeeTheBatch) {
@@ -154,7 +151,7 @@ TEST(Policy, GenericRowsCanBeRefused) {
                                         "attention.cpu_avx512.f32.d96.896x256"),
             std::string::npos)
       << odd.answer().message();
-  question even(text);
+  question even(small_prompt);
   even.policy.generic = generic_use::refuse;
   EXPECT_TRUE(even.answer());
 }
@@ -178,29 +175,29 @@ struct tuned {
 };
 
 TEST(Autotune, IsAskedOnlyWhereThePolicyAllowsItAndNothingIsMeasured) {
-  tuned state{.wanted = std::string(narrow)};
+  tuned state{.wanted = std::string(small_prompt_avx2)};
   const autotuner tuner{&tuned::tune, &state};
-  question question(text);
+  question question(small_prompt);
   question.tuner = &tuner;
   const std::string best(question.row());
   EXPECT_EQ(state.calls, 0);
   question.policy.autotune = autotune_use::on_miss;
   const auto chosen = question.answer();
   EXPECT_EQ(state.calls, 1);
-  EXPECT_EQ(chosen->row(), narrow);
+  EXPECT_EQ(chosen->row(), small_prompt_avx2);
   EXPECT_EQ(chosen->tier, selection_tier::autotune);
   EXPECT_DOUBLE_EQ(chosen->measured_seconds, 7e-6);
   EXPECT_EQ(state.fallback, best);
   const explanation all = explain(question.asked(), &*chosen);
-  EXPECT_EQ(all.row, narrow);
+  EXPECT_EQ(all.row, small_prompt_avx2);
   EXPECT_EQ(all.tier, selection_tier::autotune);
   EXPECT_EQ(state.calls, 1) << "explaining measures nothing";
-  lookup_record old = line_for(question, narrow);
+  lookup_record old = line_for(question, small_prompt_avx2);
   old.code_version = "old";
   const lookup_tables stale = tables_of({old});
   question.tables = &stale;
   EXPECT_EQ(question.answer()->tier, selection_tier::autotune);
-  EXPECT_EQ(state.hint, narrow);
+  EXPECT_EQ(state.hint, small_prompt_avx2);
   const lookup_tables fresh = tables_of({line_for(question, best)});
   question.tables = &fresh;
   EXPECT_EQ(question.answer()->tier, selection_tier::persistent);
@@ -213,9 +210,9 @@ TEST(Autotune, IsAskedOnlyWhereThePolicyAllowsItAndNothingIsMeasured) {
 TEST(Properties, HeuristicResultsNeverReachDiskAndEnablingTuningLaterIsEffective) {
   selection_memory memory;
   shared_memory shared;
-  tuned state{.wanted = std::string(narrow)};
+  tuned state{.wanted = std::string(small_prompt_avx2)};
   const autotuner tuner{&tuned::tune, &state};
-  question question(text);
+  question question(small_prompt);
   question.memory = &memory;
   question.process_memory = &shared;
   for (int i = 0; i < 2; ++i) EXPECT_EQ(question.answer()->tier, selection_tier::heuristic);
@@ -226,7 +223,7 @@ TEST(Properties, HeuristicResultsNeverReachDiskAndEnablingTuningLaterIsEffective
   EXPECT_EQ(question.answer()->tier, selection_tier::heuristic) << "allowed, but there is no tuner";
   question.tuner = &tuner;
   EXPECT_EQ(question.answer()->tier, selection_tier::autotune);
-  EXPECT_EQ(question.answer()->row(), narrow);
+  EXPECT_EQ(question.answer()->row(), small_prompt_avx2);
   EXPECT_TRUE(question.answer()->remembered);
   EXPECT_EQ(state.calls, 1);
 }

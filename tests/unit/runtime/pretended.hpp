@@ -87,6 +87,11 @@ inline key_text attention_key_text(const attention_demand& of, int threads, devi
   return key_text_of(attention_record, demand(of), threads, device, promise);
 }
 
+/// A small prompt, its row among the pretended ones and that of AVX2.
+constexpr std::string_view small_prompt = "flash_attention q=[1,64,8,64]f32 k=[1,64,8,64]";
+constexpr std::string_view small_prompt_avx512 = "attention.cpu_avx512.f32.d64.896x256";
+constexpr std::string_view small_prompt_avx2 = "attention.cpu_avx2.f32.d64.384x256";
+
 /// A question about a problem in text form, on a pretended device.
 struct question {
   explicit question(std::string_view text, backend highest = backend::cpu_avx512_bf16,
