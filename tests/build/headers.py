@@ -6,9 +6,9 @@ back end, and all of them together with these. With --together, for another comp
 unit with these, all but those headers in one without. With --tidy: clang-tidy over one unit that includes
 them all, with those instruction sets and clang's warnings.
 
-What many headers include is precompiled. That proves the same: a header is put behind a precompiled one
-only if it includes that one anyway, all includes stand before a header's own code, and every header that
-it includes has its own turn."""
+What many headers include is precompiled, and headers of which each includes the one before it share a unit.
+That proves the same: a header is put behind others only if it includes them anyway, all includes stand
+before a header's own code, and every header that it includes has its own turn."""
 import concurrent.futures
 import os
 import pathlib
@@ -103,6 +103,24 @@ def precompiled_for(headers, sizes_of):
         chosen |= dict.fromkeys(users, base)
 
 
+def chains_of(headers, reached, chosen):
+    """The headers in lists whose units hold no more than each would alone: they stand behind the same
+    precompiled header, with the same flags, and all that come before a header are among what it reaches."""
+    chains = []
+    for name in sorted(headers, key=lambda name: len(reached[name] or ())):
+        def is_next(chain):
+            last = chain[-1]
+            return (last in (reached[name] or ()) and chosen[last] == chosen[name] and
+                    sets_of(last) == sets_of(name))
+
+        found = max(filter(is_next, chains), key=lambda chain: len(reached[chain[-1]]), default=None)
+        if found:
+            found.append(name)
+        else:
+            chains.append([name])
+    return chains
+
+
 class Checker:
     """Compiles headers with one compiler, in a folder of its own."""
 
@@ -113,9 +131,9 @@ class Checker:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
         self.clang = "clang" in version.stdout
 
-    def source(self, name, sets, suffix, copies):
-        path = self.folder / f"{name.replace('/', '_')}{'.wide' if sets else ''}{suffix}"
-        path.write_text(f"#include <{name}>\n" * copies)
+    def source(self, names, sets, suffix, copies):
+        path = self.folder / f"{names[-1].replace('/', '_')}{'.wide' if sets else ''}{suffix}"
+        path.write_text("".join(f"#include <{name}>\n" * copies for name in names))
         return path
 
     def run(self, *arguments):
@@ -124,25 +142,26 @@ class Checker:
 
     def sizes_of(self, name):
         """The bytes of each file that a header of the system reaches; none if there is no such header."""
-        done = self.run("-M", self.source(name, [], ".sizes.cpp", 1))
+        done = self.run("-M", self.source([name], [], ".sizes.cpp", 1))
         paths = done.stdout.replace("\\\n", " ").split()[2:] if done.returncode == 0 else []
         return {path: os.stat(path).st_size for path in paths}
 
     def precompile(self, task):
         """What a unit is compiled with to stand behind the header; nothing where that fails."""
         name, sets = task
-        source = self.source(name, sets, ".hpp", 1)
+        source = self.source([name], sets, ".hpp", 1)
         built = source.with_name(source.name + ".gch")
         if self.run(*sets, "-x", "c++-header", source, "-o", built).returncode != 0:
             return []  # the header's own turn says why
         return ["-include-pch", built] if self.clang else ["-Winvalid-pch", "-include", source]
 
-    def check(self, name, sets, behind):
-        """A unit that includes the header twice; what is wrong with it."""
-        done = self.run("-fsyntax-only", "-Werror", *sets, *behind, self.source(name, sets, ".cpp", 2))
+    def check(self, names, sets, behind):
+        """A unit that includes each header of a chain twice; what is wrong with it."""
+        done = self.run("-fsyntax-only", "-Werror", *sets, *behind, self.source(names, sets, ".cpp", 2))
         if done.returncode == 0:
             return ""
-        return f"{done.stdout}{done.stderr}{name} does not compile alone, with flags: {' '.join(sets)}"
+        return (f"{done.stdout}{done.stderr}of {', '.join(names)} one does not compile alone, with flags: "
+                f"{' '.join(sets)}")
 
 
 def sets_of(name):
@@ -153,13 +172,14 @@ def check_each(checker, headers, pool):
     chosen = precompiled_for(headers, checker.sizes_of)
     wanted = {(chosen[name], tuple(sets_of(name))) for name in headers if chosen[name]}
     behind = dict(zip(wanted, pool.map(checker.precompile, wanted)))
-    return list(pool.map(lambda name: checker.check(
-        name, sets_of(name), behind.get((chosen[name], tuple(sets_of(name))), [])), headers))
+    return list(pool.map(lambda chain: checker.check(
+        chain, sets_of(chain[0]), behind.get((chosen[chain[0]], tuple(sets_of(chain[0]))), [])),
+        chains_of(headers, closures(headers), chosen)))
 
 
 def compile_together(checker, headers, sets):
     """A unit of all headers that compile with these instruction sets; what is wrong with it."""
-    source = checker.source("all", sets, ".cpp", 0)
+    source = checker.source(["all"], sets, ".cpp", 0)
     source.write_text("".join(f"#include <{name}>\n" for name in headers if sets or not sets_of(name)))
     done = checker.run("-fsyntax-only", "-Werror", *sets, source)
     return done.stdout + done.stderr if done.returncode != 0 else ""
