@@ -27,9 +27,9 @@ class folder {
   folder() {
     static int count = 0;
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ =
-        fs::path(::testing::TempDir()) / (std::string(test->name()) + "." +
-                                        std::to_string(::getpid()) + "." + std::to_string(count++));
+    path_ = fs::path(::testing::TempDir()) /
+            (std::string(test->name()) + "." + std::to_string(::getpid()) + "." +
+             std::to_string(count++));
     fs::create_directories(path_);
   }
   ~folder() { fs::remove_all(path_); }
