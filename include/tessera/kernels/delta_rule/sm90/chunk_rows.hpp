@@ -26,7 +26,7 @@ class row_scaler {
   static constexpr int pairs = Shape::keys / 2;
   static constexpr int parts = Shape::maker_threads / pairs;
   static constexpr int own_tokens = Shape::tokens / parts;
-  static constexpr int batch = 8;  ///< tokens whose loads are under way
+  static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
   using words = prim::cuda::half_words<Element>;
 
@@ -163,6 +163,7 @@ class row_scaler {
     }
     if (part_ == 0) put(factors, factor);
     float check = 0.0f;
+    float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
 #pragma unroll 1
     for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
       raw_words raw[batch];
@@ -172,11 +173,20 @@ class row_scaler {
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
         const int token = first + i;
+        if (Shape::low_rank && token == segment.first) {
+          earlier[0] = base_[0] - offset[0];
+          earlier[1] = base_[1] - offset[1];
+        }
         // Without a branch, so that the powers of several tokens are under way.
         const bool inside = token >= segment.first && token < segment.end;
         if (!inside) raw[i].sums = make_float2(offset[0], offset[1]);
-        const scaled_words all = scaled_of(raw[i], offset, check);
-        scaled[i] = {inside ? all.q : 0u, inside ? all.reads : 0u, inside ? all.writes : 0u};
+        const scaled_words all = scaled_of(raw[i], offset, earlier, check);
+        scaled[i] = {inside ? all.q : 0u,
+                     inside ? all.reads : 0u,
+                     inside ? all.writes : 0u,
+                     inside ? all.own : 0u,
+                     inside ? all.left_of_q : raw[i].q,
+                     inside ? all.left_of_k : raw[i].k};
       }
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
@@ -184,6 +194,11 @@ class row_scaler {
         word_at(item.q, at) = scaled[i].q;
         if (Shape::corrects) word_at(item.held, at) = scaled[i].reads;
         word_at(item.k, at) = scaled[i].writes;
+        if constexpr (Shape::low_rank) {
+          word_at(item.own, at) = scaled[i].own;
+          word_at(shared_.q, at) = scaled[i].left_of_q;
+          word_at(shared_.k, at) = scaled[i].left_of_k;
+        }
       }
     }
     if (Shape::corrects && check != check) find_poison(item);
@@ -251,23 +266,34 @@ class row_scaler {
   /// Two channels of a token, rounded.
   struct scaled_words {
     std::uint32_t q = 0, reads = 0, writes = 0;
+    std::uint32_t own = 0;  ///< of low-rank updates, whose rows of k write beside those that update
+    std::uint32_t left_of_q = 0, left_of_k = 0;  ///< what rounding takes from `q` and `own`
   };
   /// Two channels of a token as they come, and what they decay by.
   struct raw_words {
-    std::uint32_t q, k;
+    std::uint32_t q, k, read, write;
     float2 sums;
     float scale_q, scale_k;
   };
   __device__ __forceinline__ raw_words raw_of(walk_item<Shape>& item, int token) const {
+    constexpr bool measured = Shape::corrects && !Shape::low_rank;
     const std::uint32_t at = place_of(token);
-    return {.q = word_at(shared_.q, at),
-            .k = word_at(shared_.k, at),
-            .sums = sums_of(item, token),
-            .scale_q = Shape::corrects ? shared_.scale_q[token] : 1.0f,
-            .scale_k = Shape::corrects ? shared_.scale_k[token] : 1.0f};
+    raw_words raw{.q = word_at(shared_.q, at),
+                  .k = word_at(shared_.k, at),
+                  .read = 0,
+                  .write = 0,
+                  .sums = sums_of(item, token),
+                  .scale_q = measured ? shared_.scale_q[token] : 1.0f,
+                  .scale_k = measured ? shared_.scale_k[token] : 1.0f};
+    if constexpr (Shape::low_rank) {
+      raw.read = word_at(shared_.read, at);
+      raw.write = word_at(shared_.write, at);
+    }
+    return raw;
   }
-  static __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw,
-                                                           const float (&offset)[2], float& check) {
+  /// `earlier` is the sum up to the token before, then up to this one, both less `offset`.
+  __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw, const float (&offset)[2],
+                                                    float (&earlier)[2], float& check) const {
     const float sums[2] = {raw.sums.x - offset[0], raw.sums.y - offset[1]};
     float q[2], k[2], reads[2], writes[2];
     unpack(raw.q, raw.scale_q, q);
@@ -279,10 +305,47 @@ class row_scaler {
       reads[j] = Shape::corrects ? k[j] * front : 0.0f;
       writes[j] = k[j] * prim::cuda::exp2_fast(-sums[j]);
     }
+    if constexpr (Shape::low_rank) {
+      return update_of(raw, sums, q, writes, earlier, check);
+    } else {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, check));
-    return {words::pack(q[0], q[1]), words::pack(reads[0], reads[1]),
-            words::pack(writes[0], writes[1])};
+      for (int j = 0; j < 2; ++j) check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, check));
+      return {words::pack(q[0], q[1]), words::pack(reads[0], reads[1]),
+              words::pack(writes[0], writes[1])};
+    }
+  }
+  /// The words of a low-rank update, which reads the state in front of its decay, with scaled rows
+  /// of q and k.
+  __device__ __forceinline__ scaled_words update_of(const raw_words& raw, const float (&sums)[2],
+                                                    const float (&q)[2], const float (&own)[2],
+                                                    float (&earlier)[2], float& check) const {
+    const bool multiplies = args_.update == delta_rule_update::multiplicative;
+    float reads[2], writes[2];
+    unpack(raw.read, 1.0f, reads);
+    unpack(raw.write, 1.0f, writes);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (multiplies) {
+        writes[j] *= reads[j];
+        reads[j] = -reads[j];
+      }
+      reads[j] *= prim::cuda::exp2_fast(earlier[j]);
+      writes[j] *= prim::cuda::exp2_fast(-sums[j]);
+      check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, fmaf(own[j], 0.0f, check)));
+      earlier[j] = sums[j];
+    }
+    const std::uint32_t of_q = words::pack(q[0], q[1]), of_k = words::pack(own[0], own[1]);
+    return {of_q,
+            words::pack(reads[0], reads[1]),
+            words::pack(writes[0], writes[1]),
+            of_k,
+            left_of(q, of_q),
+            left_of(own, of_k)};
+  }
+  /// What rounding took from two numbers, rounded.
+  static __device__ __forceinline__ std::uint32_t left_of(const float (&x)[2], std::uint32_t word) {
+    return words::pack(x[0] - words::unpack(static_cast<std::uint16_t>(word)),
+                       x[1] - words::unpack(static_cast<std::uint16_t>(word >> 16)));
   }
   static __device__ __forceinline__ void unpack(std::uint32_t word, float factor, float (&x)[2]) {
     x[0] = words::unpack(static_cast<std::uint16_t>(word)) * factor;
@@ -293,8 +356,12 @@ class row_scaler {
     for (int i = 0; i < own_tokens; ++i) {
       const int token = part_ * own_tokens + i;
       const std::uint32_t at = place_of(token);
-      if (prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
-          prim::cuda::any_not_finite<Element>(word_at(item.k, at))) {
+      bool any = prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
+                 prim::cuda::any_not_finite<Element>(word_at(item.k, at));
+      if constexpr (Shape::low_rank) {
+        any = any || prim::cuda::any_not_finite<Element>(word_at(item.own, at));
+      }
+      if (any) {
         atomicMin(&shared_.poison, token);
         return;
       }
