@@ -11,6 +11,7 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
 #include <tessera/kernels/delta_rule/sm90/fast_gates.hpp>
+#include <tessera/kernels/delta_rule/sm90/row_words.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -28,7 +29,9 @@ class row_scaler {
   static constexpr int own_tokens = Shape::tokens / parts;
   static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
-  using words = prim::cuda::half_words<Element>;
+  using words = row_words<Element, Shape>;
+  using raw_words = typename words::raw;
+  using scaled_words = typename words::scaled;
 
  public:
   __device__ __forceinline__ row_scaler(memory& shared, const delta_rule_kernel_args& args,
@@ -162,6 +165,7 @@ class row_scaler {
       offset[j] = base_[j] + half;
     }
     if (part_ == 0) put(factors, factor);
+    const bool multiplies = args_.update == delta_rule_update::multiplicative;
     float check = 0.0f;
     float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
 #pragma unroll 1
@@ -180,7 +184,7 @@ class row_scaler {
         // Without a branch, so that the powers of several tokens are under way.
         const bool inside = token >= segment.first && token < segment.end;
         if (!inside) raw[i].sums = make_float2(offset[0], offset[1]);
-        const scaled_words all = scaled_of(raw[i], offset, earlier, check);
+        const scaled_words all = words::scaled_of(raw[i], offset, multiplies, earlier, check);
         scaled[i] = {inside ? all.q : 0u,
                      inside ? all.reads : 0u,
                      inside ? all.writes : 0u,
@@ -263,18 +267,6 @@ class row_scaler {
       x[j] = used ? decay : 0.0f;
     }
   }
-  /// Two channels of a token, rounded.
-  struct scaled_words {
-    std::uint32_t q = 0, reads = 0, writes = 0;
-    std::uint32_t own = 0;  ///< of low-rank updates, whose rows of k write beside those that update
-    std::uint32_t left_of_q = 0, left_of_k = 0;  ///< what rounding takes from `q` and `own`
-  };
-  /// Two channels of a token as they come, and what they decay by.
-  struct raw_words {
-    std::uint32_t q, k, read, write;
-    float2 sums;
-    float scale_q, scale_k;
-  };
   __device__ __forceinline__ raw_words raw_of(walk_item<Shape>& item, int token) const {
     constexpr bool measured = Shape::corrects && !Shape::low_rank;
     const std::uint32_t at = place_of(token);
@@ -290,66 +282,6 @@ class row_scaler {
       raw.write = word_at(shared_.write, at);
     }
     return raw;
-  }
-  /// `earlier` is the sum up to the token before, then up to this one, both less `offset`.
-  __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw, const float (&offset)[2],
-                                                    float (&earlier)[2], float& check) const {
-    const float sums[2] = {raw.sums.x - offset[0], raw.sums.y - offset[1]};
-    float q[2], k[2], reads[2], writes[2];
-    unpack(raw.q, raw.scale_q, q);
-    unpack(raw.k, raw.scale_k, k);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float front = prim::cuda::exp2_fast(sums[j]);
-      q[j] *= front;
-      reads[j] = Shape::corrects ? k[j] * front : 0.0f;
-      writes[j] = k[j] * prim::cuda::exp2_fast(-sums[j]);
-    }
-    if constexpr (Shape::low_rank) {
-      return update_of(raw, sums, q, writes, earlier, check);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, check));
-      return {words::pack(q[0], q[1]), words::pack(reads[0], reads[1]),
-              words::pack(writes[0], writes[1])};
-    }
-  }
-  /// The words of a low-rank update, which reads the state in front of its decay, with scaled rows
-  /// of q and k.
-  __device__ __forceinline__ scaled_words update_of(const raw_words& raw, const float (&sums)[2],
-                                                    const float (&q)[2], const float (&own)[2],
-                                                    float (&earlier)[2], float& check) const {
-    const bool multiplies = args_.update == delta_rule_update::multiplicative;
-    float reads[2], writes[2];
-    unpack(raw.read, 1.0f, reads);
-    unpack(raw.write, 1.0f, writes);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      if (multiplies) {
-        writes[j] *= reads[j];
-        reads[j] = -reads[j];
-      }
-      reads[j] *= prim::cuda::exp2_fast(earlier[j]);
-      writes[j] *= prim::cuda::exp2_fast(-sums[j]);
-      check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, fmaf(own[j], 0.0f, check)));
-      earlier[j] = sums[j];
-    }
-    const std::uint32_t of_q = words::pack(q[0], q[1]), of_k = words::pack(own[0], own[1]);
-    return {of_q,
-            words::pack(reads[0], reads[1]),
-            words::pack(writes[0], writes[1]),
-            of_k,
-            left_of(q, of_q),
-            left_of(own, of_k)};
-  }
-  /// What rounding took from two numbers, rounded.
-  static __device__ __forceinline__ std::uint32_t left_of(const float (&x)[2], std::uint32_t word) {
-    return words::pack(x[0] - words::unpack(static_cast<std::uint16_t>(word)),
-                       x[1] - words::unpack(static_cast<std::uint16_t>(word >> 16)));
-  }
-  static __device__ __forceinline__ void unpack(std::uint32_t word, float factor, float (&x)[2]) {
-    x[0] = words::unpack(static_cast<std::uint16_t>(word)) * factor;
-    x[1] = words::unpack(static_cast<std::uint16_t>(word >> 16)) * factor;
   }
   __device__ __forceinline__ void find_poison(walk_item<Shape>& item) const {
 #pragma unroll 1
