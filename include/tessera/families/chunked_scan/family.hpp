@@ -12,6 +12,7 @@
 #include <tessera/families/chunked_scan/fits.hpp>
 #include <tessera/families/chunked_scan/operations.hpp>
 #include <tessera/families/chunked_scan/reflect.hpp>
+#include <tessera/families/recurrent_fits.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 #include <tessera/families/shared_memory.hpp>
 #include <tessera/spec/backend.hpp>
@@ -30,6 +31,7 @@ struct chunked_scan_family {
   static constexpr int semantic_version = 1;
   static constexpr double max_log2_distance = 2;
   static constexpr std::span<const operation> operations = chunked_scan_operations;
+  static_assert(say_what_is_aligned(operations));
   static constexpr std::span<const demand_field> fields = chunked_scan_fields::table;
 
   /// "forward, step": what a row does, before how the work is cut.

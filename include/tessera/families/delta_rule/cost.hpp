@@ -67,9 +67,10 @@ inline work_estimate estimate_of_chunks(const delta_rule_config& config,
   const auto chunks = static_cast<double>(chunks_of_sequences(sizes.sequences, sizes.tokens) *
                                           sizes.heads * blocks.count);
   work.flops = chunks * chunk * (4 * chunk * keys + blocks.columns * (6 * keys + 4 * chunk));
-  // On Hopper decays of channels have a kernel of their own, which scales rows.
+  // On Hopper decays of channels have a kernel of their own, which scales rows, and low-rank
+  // updates one whose rows take most of a block's memory.
   const bool channels = facts.demand.decay == delta_rule_decay::channel;
-  work.product_share = !hopper ? 0.15 : channels ? 0.11 : 0.19;
+  work.product_share = !hopper ? 0.15 : facts.demand.low_rank ? 0.07 : channels ? 0.11 : 0.19;
   return work;
 }
 

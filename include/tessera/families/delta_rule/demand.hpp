@@ -36,10 +36,11 @@ struct delta_rule_demand {
   delta_rule_decay decay = delta_rule_decay::none;
   bool packed = false;
   bool aligned = true;  ///< rows of operands are at multiples of 16 bytes, or on the CPU
-  /// Tokens are written as they are: no low-rank update, no segments, no activation, and no more of
-  /// a state is taken away than there is (states that turn round cancel in the sums of a chunk).
+  /// Tokens are written as they are: no segments, no activation, and no more of a state is taken
+  /// away than there is (states that turn round cancel in the sums of a chunk).
   bool plain = true;
-  std::uint16_t unused = 0;
+  bool low_rank = false;  ///< what some rows read of a state is written by others
+  std::uint8_t unused = 0;
   delta_rule_sizes sizes{};
   friend constexpr bool operator==(const delta_rule_demand&, const delta_rule_demand&) = default;
 };
@@ -75,7 +76,7 @@ constexpr delta_rule_demand demand_of(rwkv7_op op, const rwkv7_args& args, const
           .decay = delta_rule_decay::channel,
           .packed = args.cu_seqlens.present(),
           .aligned = !unaligned,
-          .plain = false,
+          .low_rank = true,
           .sizes = delta_rule_sizes_of(args.r, args.v, args.cu_seqlens)};
 }
 
@@ -135,6 +136,7 @@ inline constexpr std::array table{
     fields::exact<&delta_rule_demand::packed>("packed"),
     fields::exact_but<&delta_rule_demand::aligned>(1, "aligned"),
     fields::exact_but<&delta_rule_demand::plain>(1, "plain"),
+    fields::exact_but<&delta_rule_demand::low_rank>(0, "low_rank"),
     fields::exact<&delta_rule_demand::sizes, &delta_rule_sizes::key_dim>("key_dim"),
     fields::exact<&delta_rule_demand::sizes, &delta_rule_sizes::value_dim>("value_dim"),
     fields::bucket<&delta_rule_demand::sizes, &delta_rule_sizes::sequences>("sequences"),

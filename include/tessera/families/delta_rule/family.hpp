@@ -11,6 +11,7 @@
 #include <tessera/families/delta_rule/operations.hpp>
 #include <tessera/families/delta_rule/reflect.hpp>
 #include <tessera/families/delta_rule/rules.hpp>
+#include <tessera/families/recurrent_fits.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 #include <tessera/families/shared_memory.hpp>
 #include <tessera/spec/backend.hpp>
@@ -30,6 +31,7 @@ struct delta_rule_family {
   /// The order of rows changes with the head dims, which are part of the identity.
   static constexpr double max_log2_distance = 2;
   static constexpr std::span<const operation> operations = delta_rule_operations;
+  static_assert(say_what_is_aligned(operations));
   static constexpr std::span<const demand_field> fields = delta_rule_fields::table;
 
   /// "forward, states of 128 x 64": what a row does, before how the work is cut.

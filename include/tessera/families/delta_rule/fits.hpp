@@ -64,16 +64,22 @@ struct fits_of<delta_rule_config> {
               [](const config& row, const asked& wanted) noexcept {
                 return !goes_by_chunks(row) ||
                        (wanted.plain &&
-                        (wanted.decay != delta_rule_decay::channel || takes_channels(row)));
+                        (wanted.decay != delta_rule_decay::channel || takes_channels(row)) &&
+                        (!wanted.low_rank || row.target == backend::cuda_sm90));
               },
           .obstacle =
               [](const config&, const asked& wanted) {
+                if (!wanted.plain) {
+                  return std::string(
+                      "tokens are in segments, activated or with negative eigenvalues, the row has "
+                      "chunks for tokens as they are");
+                }
                 return std::string(
-                    wanted.plain
-                        ? "decays are those of channels, the row has chunks for decays of heads: "
-                          "rows of cuda_sm90 forward and of gradients have both"
-                        : "tokens are low-rank updates, segments, activated or with negative "
-                          "eigenvalues, the row has chunks for tokens as they are");
+                    wanted.low_rank
+                        ? "tokens are low-rank updates, the row has chunks for the delta rule: "
+                          "forward rows of cuda_sm90 have both"
+                        : "decays are those of channels, the row has chunks for decays of heads: "
+                          "rows of cuda_sm90 forward and of gradients have both");
               }},
       fit_rule<config, asked>{
           .name = "value dim",

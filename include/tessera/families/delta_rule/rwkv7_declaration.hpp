@@ -43,10 +43,18 @@ inline constexpr texts of_values{"B T HV V", "1:batch T HV V", "1:batch T HV V"}
 inline constexpr texts of_states{"B HV K V", "N HV K V", "P HV K V"};
 
 constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  if (name == "r" || name == "w") {
+  if (name == "w") {  // read a number at a time
     return {.name = name, .shapes = shapes, .types = floating_types, .contiguous_rows = true};
   }
-  return {.name = name, .shapes = shapes, .like = "r", .contiguous_rows = true};
+  if (name == "r") {
+    return {.name = name,
+            .shapes = shapes,
+            .types = floating_types,
+            .contiguous_rows = true,
+            .aligned_rows = true};
+  }
+  return {
+      .name = name, .shapes = shapes, .like = "r", .contiguous_rows = true, .aligned_rows = true};
 }
 constexpr tensor_text gradient(std::string_view name, std::string_view of, const texts& shapes) {
   tensor_text text = declared::as_output(operand(of, shapes), of);

@@ -46,6 +46,9 @@ __device__ __forceinline__ void begin_walk(Memory& shared, const delta_rule_kern
   for (auto& item : shared.items) {
     clear_shared<shape::threads>(item.weights, shape::weight_rows::bytes);
     if (shape::corrects) clear_shared<shape::threads>(item.inverse, shape::weight_rows::bytes);
+    if constexpr (shape::low_rank) {
+      clear_shared<shape::threads>(item.own_weights, shape::weight_rows::bytes);
+    }
   }
   if (thread == 0) {
     const std::int64_t key_head = recurrence::shared_head(head, args.value_heads, args.key_heads);
@@ -55,6 +58,10 @@ __device__ __forceinline__ void begin_walk(Memory& shared, const delta_rule_kern
     shared.rows_g = ordered_rows::of(args.decay, all, head);
     shared.rows_beta = ordered_rows::of(shape::corrects ? args.beta : further.of_heads, all, head);
     shared.rows_out = ordered_rows::of(args.out, all, head);
+    if constexpr (shape::low_rank) {
+      shared.rows_read = ordered_rows::of(args.read, all, key_head);
+      shared.rows_write = ordered_rows::of(args.write, all, key_head);
+    }
     shared.init_barriers();
     prim::cuda::publish_barriers();
   }

@@ -37,6 +37,7 @@ class operand_maker {
   __device__ __forceinline__ void make_all() {
     if (all_.length > 0) {
       ask_for_gates(0);
+      copy_updates(0);
       copy_keys(0);
     }
     for (std::int64_t token = 0; token < all_.length; token += Shape::tokens) {
@@ -48,7 +49,7 @@ class operand_maker {
         scaler_.load(token, count, item);
         prim::cuda::wait_copies<0>();
         wait_for_makers<Shape>();
-        if (Shape::corrects && segment.end == 0) measure_rows();
+        if (Shape::corrects && !Shape::low_rank && segment.end == 0) measure_rows();
         scaler_.sum_own(count, item);
         wait_for_makers<Shape>();
         scaler_.add_earlier(segment.end == 0);
@@ -75,6 +76,13 @@ class operand_maker {
     copy_key_rows(token, shared_.k, args_.k, shared_.rows_k);
     prim::cuda::commit_copies();
   }
+  /// Rows of low-rank updates, which belong to the group of the keys.
+  __device__ __forceinline__ void copy_updates(std::int64_t token) const {
+    if constexpr (Shape::low_rank) {
+      copy_key_rows(token, shared_.read, args_.read, shared_.rows_read);
+      copy_key_rows(token, shared_.write, args_.write, shared_.rows_write);
+    }
+  }
   __device__ __forceinline__ void copy_key_rows(std::int64_t token, unsigned char* to,
                                                 const delta_rule_input& from,
                                                 const ordered_rows& rows) const {
@@ -92,18 +100,22 @@ class operand_maker {
   __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
     const std::int64_t at = token + thread_;
     if (thread_ >= Shape::tokens || at >= all_.length) return;
-    if constexpr (Shape::corrects) {
+    if constexpr (Shape::low_rank) {
+      return;
+    } else if constexpr (Shape::corrects) {
       beta_ = prim::cuda::number_at(args_.beta.data, args_.beta.type, shared_.rows_beta.at(at));
     } else if (further_.of_heads.data != nullptr) {
       decay_ = prim::cuda::number_at(further_.of_heads.data, further_.of_heads.type,
                                      shared_.rows_beta.at(at));
     }
   }
-  /// Behind the last token beta is 0.
+  /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
   __device__ __forceinline__ void put_gates(std::int64_t token) const {
     if (thread_ >= Shape::tokens) return;
     const bool is_token = token + thread_ < all_.length;
-    if constexpr (Shape::corrects) {
+    if constexpr (Shape::low_rank) {
+      shared_.beta[thread_] = 1.0f;
+    } else if constexpr (Shape::corrects) {
       shared_.beta[thread_] = is_token ? beta_of<device_code>(args_, beta_) : 0.0f;
     } else {
       shared_.head_decays[thread_] = is_token ? decay_ + constant_ : 0.0f;
@@ -143,7 +155,7 @@ class operand_maker {
     if (thread_ == 0) shared_.poison = Shape::tokens;
     wait_for_makers<Shape>();
     scaler_.scale(segment, item, facts.factors);
-    if (Shape::corrects && thread_ >= segment.first && thread_ < segment.end &&
+    if (Shape::corrects && !Shape::low_rank && thread_ >= segment.first && thread_ < segment.end &&
         prim::cuda::any_not_finite<float>(__float_as_uint(shared_.beta[thread_]))) {
       atomicMin(&shared_.poison, thread_);
     }
@@ -157,17 +169,22 @@ class operand_maker {
       facts.tokens.poison = poison;
     }
     if (poison < Shape::tokens) clear_from(poison, item);
-    const bool is_last = segment.end >= count, goes_on = token + Shape::tokens < all_.length;
-    if (is_last && goes_on) {
-      ask_for_gates(token + Shape::tokens);
-      copy_keys(token + Shape::tokens);
-      scaler_.fetch(token + Shape::tokens, count_at(token + Shape::tokens));
-    } else {
+    const bool goes_on = segment.end >= count && token + Shape::tokens < all_.length;
+    const std::int64_t next = token + Shape::tokens;
+    if (goes_on) {
+      ask_for_gates(next);
+      copy_updates(next);
+      if (!Shape::low_rank) copy_keys(next);
+      scaler_.fetch(next, count_at(next));
+    } else if (!Shape::low_rank) {
       prim::cuda::commit_copies();
     }
     const chunk_products<Element, Shape> products(shared_, item);
     if constexpr (Shape::corrects) {
-      products.make_weights();
+      products.make_weights(segment.first);
+      // Places of q and k have what rounding took from them, which products have read now.
+      if (Shape::low_rank && goes_on) copy_keys(next);
+      if (Shape::low_rank && !goes_on) prim::cuda::commit_copies();
       products.make_readers();
     } else {
       products.make_pairs();
@@ -188,6 +205,9 @@ class operand_maker {
                            static_cast<std::uint32_t>(place % key_rows::chunks));
       prim::cuda::store_shared_16(prim::cuda::shared_address(item.held) + at, zeros);
       prim::cuda::store_shared_16(prim::cuda::shared_address(item.k) + at, zeros);
+      if constexpr (Shape::low_rank) {
+        prim::cuda::store_shared_16(prim::cuda::shared_address(item.own) + at, zeros);
+      }
     }
     if (thread_ >= poison && thread_ < Shape::tokens) shared_.beta[thread_] = 0.0f;
     prim::cuda::show_writes_to_async_units();

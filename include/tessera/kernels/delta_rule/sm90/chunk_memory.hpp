@@ -22,14 +22,15 @@ using sm80::inverse_row;
 
 /// A warpgroup makes operands, two have 64 columns of states each. `Corrects`: what a state holds
 /// for a key is taken away from the value that is written; linear attention writes values as they
-/// are.
-template <int Keys, bool Corrects = true>
+/// are. `LowRank`: what it holds for one row is written by another, beside the value by its key.
+template <int Keys, bool Corrects = true, bool LowRank = false>
 struct walk_shape {
   static constexpr bool corrects = Corrects;
+  static constexpr bool low_rank = LowRank;
   static constexpr int tokens = 64;
   static constexpr int keys = Keys;
   static constexpr int columns = 128;
-  static constexpr int stages = 2;
+  static constexpr int stages = LowRank && Keys > 64 ? 1 : 2;
   static constexpr int maker_threads = 128;
   static constexpr int walker_threads = 256;
   static constexpr int first_walker = maker_threads;
@@ -53,6 +54,16 @@ struct further_decays {
   }
 };
 
+/// What tokens write by themselves where they also write what they read: rows of k, and weights of
+/// queries with them.
+template <class Shape, bool LowRank>
+struct own_rows {};
+template <class Shape>
+struct own_rows<Shape, true> {
+  alignas(1024) unsigned char own[Shape::key_rows::bytes];
+  unsigned char own_weights[Shape::weight_rows::bytes];
+};
+
 struct item_tokens {
   std::int64_t token;  ///< of the chunk
   int first, end;
@@ -62,13 +73,13 @@ struct item_tokens {
 /// Tokens [first, end) of a chunk, rows of others are 0. The last item of a sequence has none: what
 /// is left to multiply its states by.
 template <class Shape>
-struct walk_item {
+struct walk_item : own_rows<Shape, Shape::low_rank> {
   alignas(1024) unsigned char q[Shape::key_rows::bytes];
-  unsigned char held[Shape::key_rows::bytes];  ///< what reads the state: -M beta k
-  unsigned char k[Shape::key_rows::bytes];     ///< what writes to it
+  unsigned char held[Shape::key_rows::bytes];  ///< what reads the state: -M beta k, or M read
+  unsigned char k[Shape::key_rows::bytes];     ///< what writes to it: k, or write
   unsigned char v[Shape::value_rows::bytes];
   unsigned char weights[Shape::weight_rows::bytes];  ///< P
-  unsigned char inverse[Shape::weight_rows::bytes];  ///< of values: M beta
+  unsigned char inverse[Shape::weight_rows::bytes];  ///< of values: M beta, or M (read k)
 };
 template <class Shape>
 struct alignas(16) item_facts {
@@ -76,12 +87,25 @@ struct alignas(16) item_facts {
   item_tokens tokens;
 };
 
+/// Rows as they come, of low-rank updates; answers on their way, for which an item is not kept.
+template <class Shape, bool LowRank>
+struct update_rows {};
 template <class Shape>
-struct walk_memory {
+struct update_rows<Shape, true> {
+  alignas(1024) unsigned char read[Shape::key_rows::bytes], write[Shape::key_rows::bytes];
+  unsigned char products[Shape::weight_rows::bytes];  ///< of rows that read with rows of k
+  unsigned char answers[Shape::value_rows::bytes];
+  ordered_rows rows_read, rows_write;
+};
+
+template <class Shape>
+struct walk_memory : update_rows<Shape, Shape::low_rank> {
   using shape = Shape;
 
   walk_item<Shape> items[Shape::stages];
-  unsigned char q[Shape::key_rows::bytes], k[Shape::key_rows::bytes];  ///< as they come
+  /// As they come; of low-rank updates then what rounding takes from scaled rows of q and k.
+  alignas(1024) unsigned char q[Shape::key_rows::bytes];
+  unsigned char k[Shape::key_rows::bytes];
   alignas(16) sm80::solved_rows solved;
   item_facts<Shape> facts[Shape::stages];
   float ends[Shape::keys];

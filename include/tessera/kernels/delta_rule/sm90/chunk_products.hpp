@@ -28,8 +28,9 @@ class chunk_products : pair_products<Element, Shape> {
         shared_(shared),
         item_(item) {}
 
-  /// M beta and P.
-  __device__ __forceinline__ void make_weights() const {
+  /// M beta and P; of low-rank updates weights of queries with k and products of rows that read
+  /// with k, too. The segment begins with token `first`.
+  __device__ __forceinline__ void make_weights(int first) const {
     const auto put = [&](int row, int tile, const prim::cuda::accumulator& sums, float sign) {
       base::put_inverse(item_.inverse, shared_.beta, row, tile, sums, sign);
     };
@@ -45,6 +46,7 @@ class chunk_products : pair_products<Element, Shape> {
       prim::cuda::keep_in_place(sums);
       store_weights(item_.weights, sums);
     }
+    if constexpr (Shape::low_rank) make_own_weights(first);
     invert_diagonal(shared_.solved, warp_, put, lane_);
     wait();
     invert_pairs(shared_.solved, warp_, put, wait);
@@ -61,10 +63,19 @@ class chunk_products : pair_products<Element, Shape> {
     store_weights(item_.weights, sums);
   }
 
-  /// -M beta times the rows of k that read, in their place.
+  /// -M beta times the rows of k that read, in their place. Of low-rank updates M times the rows
+  /// that read, and M times their products with k in the place of M.
   __device__ __forceinline__ void make_readers() const {
+    constexpr float sign = Shape::low_rank ? 1.0f : -1.0f;
     const std::uint64_t inverse = describe_rows<weight_rows>(item_.inverse),
                         reads = describe_rows<key_rows>(item_.held);
+    [[maybe_unused]] std::uint32_t own[16];
+    if constexpr (Shape::low_rank) {
+      float products[32];
+      multiply_across(products, inverse, describe_rows<weight_rows>(shared_.products));
+#pragma unroll
+      for (int i = 0; i < 16; ++i) own[i] = words::pack(products[2 * i], products[2 * i + 1]);
+    }
     float sums[Shape::keys / 2];
     multiply_across(sums, inverse, reads);
     wait_for_makers<Shape>();
@@ -73,7 +84,13 @@ class chunk_products : pair_products<Element, Shape> {
     for (int i = 0; i < Shape::keys / 4; ++i) {
       const int row = warp_ * 16 + lane_ / 4 + i % 2 * 8;
       base::template store_word<key_rows>(held, row, i / 2,
-                                          words::pack(-sums[2 * i], -sums[2 * i + 1]));
+                                          words::pack(sign * sums[2 * i], sign * sums[2 * i + 1]));
+    }
+    if constexpr (Shape::low_rank) {
+      const std::uint32_t to = prim::cuda::shared_address(item_.inverse);
+#pragma unroll
+      for (int i = 0; i < 16; ++i)
+        store_word(to, warp_ * 16 + lane_ / 4 + i % 2 * 8, i / 2, own[i]);
     }
   }
 
@@ -82,6 +99,22 @@ class chunk_products : pair_products<Element, Shape> {
   using base::lane_;
   using base::store_word;
   using base::warp_;
+
+  /// Weights of queries with k, to which what rounding took from their rows is added: a row of
+  /// small answers would show it. And products of rows that read with k of earlier tokens.
+  __device__ __forceinline__ void make_own_weights(int first) const {
+    float sums[32];
+    begin_rows(sums, item_.q, item_.own);
+    begin_rows(sums, shared_.q, item_.own, true);
+    begin_rows(sums, item_.q, shared_.k, true);
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(sums);
+    store_weights(item_.own_weights, sums, first);
+    begin_rows(sums, item_.held, item_.own);
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(sums);
+    store_weights(shared_.products, sums, 0, 0);
+  }
 
   /// Weights times columns of rows.
   template <int Count>
@@ -104,7 +137,7 @@ class chunk_products : pair_products<Element, Shape> {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp_ * 16 + lane_ / 4 + half * 8;
-      const float beta = shared_.beta[row];
+      const float beta = Shape::low_rank ? -1.0f : shared_.beta[row];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (i / 2 > warp_) break;
@@ -116,15 +149,18 @@ class chunk_products : pair_products<Element, Shape> {
       }
     }
   }
-  /// Weights of tokens up to the row's own, rounded; those of others are 0.
-  __device__ __forceinline__ void store_weights(unsigned char* to, const float (&sums)[32]) const {
+  /// Weights of tokens from `first` on and up to the row's own, or with `more` 0 to the one before
+  /// it, rounded; those of others are 0.
+  __device__ __forceinline__ void store_weights(unsigned char* to, const float (&sums)[32],
+                                                int first = 0, int more = 1) const {
     const std::uint32_t weights = prim::cuda::shared_address(to);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const int row = warp_ * 16 + lane_ / 4 + i % 2 * 8, token = i / 2 * 8 + lane_ % 4 * 2;
       const float low = sums[2 * i], high = sums[2 * i + 1];
       store_word(weights, row, i / 2,
-                 words::pack(token <= row ? low : 0.0f, token < row ? high : 0.0f));
+                 words::pack(token >= first && token < row + more ? low : 0.0f,
+                             token + 1 >= first && token + 1 < row + more ? high : 0.0f));
     }
   }
   memory& shared_;

@@ -11,6 +11,7 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
 #include <tessera/kernels/delta_rule/sm90/fast_gates.hpp>
+#include <tessera/kernels/delta_rule/sm90/row_words.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -26,9 +27,11 @@ class row_scaler {
   static constexpr int pairs = Shape::keys / 2;
   static constexpr int parts = Shape::maker_threads / pairs;
   static constexpr int own_tokens = Shape::tokens / parts;
-  static constexpr int batch = 8;  ///< tokens whose loads are under way
+  static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
-  using words = prim::cuda::half_words<Element>;
+  using words = row_words<Element, Shape>;
+  using raw_words = typename words::raw;
+  using scaled_words = typename words::scaled;
 
  public:
   __device__ __forceinline__ row_scaler(memory& shared, const delta_rule_kernel_args& args,
@@ -162,7 +165,9 @@ class row_scaler {
       offset[j] = base_[j] + half;
     }
     if (part_ == 0) put(factors, factor);
+    const bool multiplies = args_.update == delta_rule_update::multiplicative;
     float check = 0.0f;
+    float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
 #pragma unroll 1
     for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
       raw_words raw[batch];
@@ -172,11 +177,20 @@ class row_scaler {
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
         const int token = first + i;
+        if (Shape::low_rank && token == segment.first) {
+          earlier[0] = base_[0] - offset[0];
+          earlier[1] = base_[1] - offset[1];
+        }
         // Without a branch, so that the powers of several tokens are under way.
         const bool inside = token >= segment.first && token < segment.end;
         if (!inside) raw[i].sums = make_float2(offset[0], offset[1]);
-        const scaled_words all = scaled_of(raw[i], offset, check);
-        scaled[i] = {inside ? all.q : 0u, inside ? all.reads : 0u, inside ? all.writes : 0u};
+        const scaled_words all = words::scaled_of(raw[i], offset, multiplies, earlier, check);
+        scaled[i] = {inside ? all.q : 0u,
+                     inside ? all.reads : 0u,
+                     inside ? all.writes : 0u,
+                     inside ? all.own : 0u,
+                     inside ? all.left_of_q : raw[i].q,
+                     inside ? all.left_of_k : raw[i].k};
       }
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
@@ -184,6 +198,11 @@ class row_scaler {
         word_at(item.q, at) = scaled[i].q;
         if (Shape::corrects) word_at(item.held, at) = scaled[i].reads;
         word_at(item.k, at) = scaled[i].writes;
+        if constexpr (Shape::low_rank) {
+          word_at(item.own, at) = scaled[i].own;
+          word_at(shared_.q, at) = scaled[i].left_of_q;
+          word_at(shared_.k, at) = scaled[i].left_of_k;
+        }
       }
     }
     if (Shape::corrects && check != check) find_poison(item);
@@ -248,53 +267,33 @@ class row_scaler {
       x[j] = used ? decay : 0.0f;
     }
   }
-  /// Two channels of a token, rounded.
-  struct scaled_words {
-    std::uint32_t q = 0, reads = 0, writes = 0;
-  };
-  /// Two channels of a token as they come, and what they decay by.
-  struct raw_words {
-    std::uint32_t q, k;
-    float2 sums;
-    float scale_q, scale_k;
-  };
   __device__ __forceinline__ raw_words raw_of(walk_item<Shape>& item, int token) const {
+    constexpr bool measured = Shape::corrects && !Shape::low_rank;
     const std::uint32_t at = place_of(token);
-    return {.q = word_at(shared_.q, at),
-            .k = word_at(shared_.k, at),
-            .sums = sums_of(item, token),
-            .scale_q = Shape::corrects ? shared_.scale_q[token] : 1.0f,
-            .scale_k = Shape::corrects ? shared_.scale_k[token] : 1.0f};
-  }
-  static __device__ __forceinline__ scaled_words scaled_of(const raw_words& raw,
-                                                           const float (&offset)[2], float& check) {
-    const float sums[2] = {raw.sums.x - offset[0], raw.sums.y - offset[1]};
-    float q[2], k[2], reads[2], writes[2];
-    unpack(raw.q, raw.scale_q, q);
-    unpack(raw.k, raw.scale_k, k);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float front = prim::cuda::exp2_fast(sums[j]);
-      q[j] *= front;
-      reads[j] = Shape::corrects ? k[j] * front : 0.0f;
-      writes[j] = k[j] * prim::cuda::exp2_fast(-sums[j]);
+    raw_words raw{.q = word_at(shared_.q, at),
+                  .k = word_at(shared_.k, at),
+                  .read = 0,
+                  .write = 0,
+                  .sums = sums_of(item, token),
+                  .scale_q = measured ? shared_.scale_q[token] : 1.0f,
+                  .scale_k = measured ? shared_.scale_k[token] : 1.0f};
+    if constexpr (Shape::low_rank) {
+      raw.read = word_at(shared_.read, at);
+      raw.write = word_at(shared_.write, at);
     }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) check = fmaf(reads[j], 0.0f, fmaf(writes[j], 0.0f, check));
-    return {words::pack(q[0], q[1]), words::pack(reads[0], reads[1]),
-            words::pack(writes[0], writes[1])};
-  }
-  static __device__ __forceinline__ void unpack(std::uint32_t word, float factor, float (&x)[2]) {
-    x[0] = words::unpack(static_cast<std::uint16_t>(word)) * factor;
-    x[1] = words::unpack(static_cast<std::uint16_t>(word >> 16)) * factor;
+    return raw;
   }
   __device__ __forceinline__ void find_poison(walk_item<Shape>& item) const {
 #pragma unroll 1
     for (int i = 0; i < own_tokens; ++i) {
       const int token = part_ * own_tokens + i;
       const std::uint32_t at = place_of(token);
-      if (prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
-          prim::cuda::any_not_finite<Element>(word_at(item.k, at))) {
+      bool any = prim::cuda::any_not_finite<Element>(word_at(item.held, at)) ||
+                 prim::cuda::any_not_finite<Element>(word_at(item.k, at));
+      if constexpr (Shape::low_rank) {
+        any = any || prim::cuda::any_not_finite<Element>(word_at(item.own, at));
+      }
+      if (any) {
         atomicMin(&shared_.poison, token);
         return;
       }

@@ -3,6 +3,10 @@
 //
 //   d = M beta v - (M beta k) S      out = q S + P d      S <- S + k^T d
 //
+// and of low-rank updates, with R what reads and W what writes,
+//
+//   y = M (R k^T) v + (M R) S      out = q S + (q W^T) y + (q k^T) v      S <- S + W^T y + k^T v
+//
 // with the state and d, rounded, as operands in registers.
 #pragma once
 
@@ -49,8 +53,13 @@ class state_walker : state_columns<Element, walk_memory<Shape>> {
       walk_item<Shape>& item = shared_.items[ring.stage()];
       float answers[32];
       take_item(state, item, tokens, answers);
-      base::store(item.v, tokens, base::args_.scale, answers);
-      ring.release(barriers);
+      if constexpr (Shape::low_rank) {
+        ring.release(barriers);
+        base::store(shared_.answers, tokens, base::args_.scale, answers);
+      } else {
+        base::store(item.v, tokens, base::args_.scale, answers);
+        ring.release(barriers);
+      }
     }
   }
 
@@ -65,12 +74,35 @@ class state_walker : state_columns<Element, walk_memory<Shape>> {
 #pragma unroll
       for (int i = 0; i < steps; ++i) added[i] = operand_of<Element>(written, i);
       finite = base::remove_not_finite(added, tokens.end) && finite;
+      if constexpr (Shape::low_rank) add_own(state, item, tokens.end, answers);
     } else {
       float not_written[32];
       read_state(state, item, not_written, answers);
       finite = load_values(item, tokens.end, added);
     }
     base::add_tokens(state, answers, item, tokens, added, added, finite);
+  }
+
+  /// Starts to add what values add by themselves to state and answers.
+  __device__ __forceinline__ void add_own(state_sums& state, const walk_item<Shape>& item, int end,
+                                          float (&answers)[32]) const {
+    using key_rows = typename Shape::key_rows;
+    using weight_rows = typename Shape::weight_rows;
+    const std::uint64_t own = describe_rows<key_rows>(item.own),
+                        weights = describe_rows<weight_rows>(item.own_weights);
+    // What the state was read as makes room for values.
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(answers);
+    prim::cuda::warpgroup_a values[steps];
+    load_values(item, end, values);
+    prim::cuda::begin_products();
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+      rows_product(answers, values[i], weight_rows::along(weights, i), true);
+      prim::cuda::warpgroup_product<Element, Shape::keys>::sums_of(state, values[i],
+                                                                   key_rows::across(own, i));
+    }
+    prim::cuda::commit_products();
   }
 
   /// M beta v; whether all values of tokens before `end` are finite.

@@ -14,6 +14,7 @@ namespace tessera::kernels::delta_rule::sm90 {
 template <int Keys, bool Corrects = true>
 struct head_shape {
   static constexpr bool corrects = Corrects;
+  static constexpr bool low_rank = false;
   static constexpr int tokens = 64;
   static constexpr int keys = Keys;
   static constexpr int columns = 128;

@@ -23,21 +23,32 @@
 
 namespace tessera::kernels::delta_rule::sm90 {
 
-/// The kernels of a row, of blocks of 128 columns: for decays of channels, and of heads or none.
+/// The kernels of a row, of blocks of 128 columns: for decays of channels, for heads or none, and
+/// with a correction for low-rank updates.
 template <class Element, int Keys, bool Corrects>
 struct walks {
   using channels = walk_shape<Keys, Corrects>;
   using heads = head_shape<Keys, Corrects>;
+  using updates = walk_shape<Keys, Corrects, Corrects>;
   static_assert(channels::columns == heads::columns);
   static constexpr auto through_channels = &chunk_through<Element, channels>;
   static constexpr auto through_heads = &heads_through<Element, heads>;
+  static constexpr auto through_updates = &chunk_through<Element, updates>;
   static constexpr int channel_bytes = static_cast<int>(sizeof(walk_memory<channels>));
   static constexpr int head_bytes = static_cast<int>(sizeof(head_memory<heads>));
-  static_assert(channel_bytes <= 227 * 1024 && head_bytes <= 227 * 1024, "all that a block has");
+  static constexpr int update_bytes = static_cast<int>(sizeof(walk_memory<updates>));
+  static constexpr int most_bytes = 227 * 1024;  ///< all that a block has
+  static_assert(channel_bytes <= most_bytes && head_bytes <= most_bytes);
+  static_assert(update_bytes <= most_bytes);
 
   static auto entries() {
-    return std::array{cuda::entry_of(through_channels, channel_bytes),
-                      cuda::entry_of(through_heads, head_bytes)};
+    const auto of_channels = cuda::entry_of(through_channels, channel_bytes);
+    const auto of_heads = cuda::entry_of(through_heads, head_bytes);
+    if constexpr (Corrects) {
+      return std::array{of_channels, of_heads, cuda::entry_of(through_updates, update_bytes)};
+    } else {
+      return std::array{of_channels, of_heads};
+    }
   }
   static cudaError_t launch(const delta_rule_kernel_args& args, const further_decays& further,
                             cudaStream_t stream) {
@@ -48,6 +59,9 @@ struct walks {
       return prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), threads, shared_bytes, stream,
                                        false, args, further, static_cast<int>(tiles));
     };
+    if (Corrects && args.update != delta_rule_update::delta) {
+      return start(through_updates, updates::threads, update_bytes);
+    }
     return args.decay_has_channels ? start(through_channels, channels::threads, channel_bytes)
                                    : start(through_heads, heads::threads, head_bytes);
   }

@@ -22,15 +22,15 @@ class pair_products {
  protected:
   __device__ __forceinline__ pair_products(int warp, int lane) : warp_(warp), lane_(lane) {}
 
-  /// Starts to multiply rows with rows, a group of products.
+  /// Starts to multiply rows with rows, a group of products; `adds` to what is there.
   static __device__ __forceinline__ void begin_rows(float (&sums)[32], const unsigned char* a,
-                                                    const unsigned char* b) {
+                                                    const unsigned char* b, bool adds = false) {
     using product = prim::cuda::warpgroup_product<Element, Shape::tokens>;
     const std::uint64_t of_a = describe_rows<key_rows>(a), of_b = describe_rows<key_rows>(b);
     prim::cuda::begin_products();
 #pragma unroll
     for (int i = 0; i < Shape::keys / 16; ++i) {
-      product::scores(sums, key_rows::along(of_a, i), key_rows::along(of_b, i), i > 0);
+      product::scores(sums, key_rows::along(of_a, i), key_rows::along(of_b, i), adds || i > 0);
     }
     prim::cuda::commit_products();
   }
