@@ -76,7 +76,7 @@ class decode_rows {
       scratch_.softmax.clear(r);
     }
     if constexpr (shape::tiles) {
-      decode_tiles<Kernel>(scratch_).pack_q(queries_.count(), head_dim,
+      decode_tiles<Kernel>(scratch_).pack_q(queries_.count(),
                                             [&](int r) { return queries_.operand(r, room); });
     }
     const int rows = shape::tiles ? scratch_.rows : queries_.count();
@@ -99,7 +99,7 @@ class decode_rows {
   template <int Keys, class Rows>
   void gemm_qk(const key_step<Rows>& at) const {
     if constexpr (shape::tiles) {
-      decode_tiles<Kernel>(scratch_).gemm_qk(shape::head_dim(queries_.args()), at);
+      decode_tiles<Kernel>(scratch_).gemm_qk(at);
     } else if (at.count == Keys) {
       gemm_qk_of<Keys>(at, std::integral_constant<int, Keys>{});
     } else {
@@ -148,7 +148,7 @@ class decode_rows {
   template <int Keys, class Rows>
   void gemm_pv(const key_step<Rows>& at) const {
     if constexpr (shape::tiles) {
-      decode_tiles<Kernel>(scratch_).gemm_pv(shape::v_head_dim(queries_.args()), sum_stride(), at);
+      decode_tiles<Kernel>(scratch_).gemm_pv(at);
       return;
     }
     prim::for_each_row_tile<mr>(queries_.count(), [&]<int QRows>(int first) {

@@ -27,6 +27,10 @@ class decode_tiles {
   using reg = typename shape::reg;
   using tiles = prim::tiles;
   static constexpr int elements_of_line = 64 / static_cast<int>(sizeof(element));
+  static constexpr int head_dim = shape::config.head_dim;
+  static constexpr int v_head_dim = shape::config.v_head_dim;
+  static constexpr int depth = head_dim / words::k_pack;  ///< words of a key
+  static constexpr int sum_stride = strides::sums(shape::config, v_head_dim);
 
  public:
   static constexpr int most_rows = prim::tile_rows;  ///< of queries in a tile
@@ -52,8 +56,7 @@ class decode_tiles {
   /// Words of Q as operand B, [tile of rows][word][row of the tile], zeros behind the last row.
   /// `row_of(r)` is row r of `count`.
   template <class RowOf>
-  void pack_q(int count, int head_dim, const RowOf& row_of) const {
-    const int depth = head_dim / words::k_pack;
+  void pack_q(int count, const RowOf& row_of) const {
     for (int first = 0; first < scratch_.rows; first += most_rows) {
       for (int word = 0; word < depth; word += vec::width) {
         reg block[most_rows];
@@ -71,14 +74,13 @@ class decode_tiles {
 
   /// Scores of a step. Those behind its last key are anything.
   template <class Rows>
-  void gemm_qk(int head_dim, const key_step<Rows>& at) const {
-    alignas(64) element spare[2][prim::tile_rows * max_head_dim];
+  void gemm_qk(const key_step<Rows>& at) const {
+    alignas(64) element spare[2][prim::tile_rows * head_dim];
     alignas(64) float products[2 * prim::tile_rows * most_rows];
-    const int depth = head_dim / words::k_pack;
     const std::int64_t row_bytes = tile_rows_ * std::int64_t{sizeof(float)};
     for (int key = 0; key < at.count; key += keys_at_once) {
-      const tile_operand low = keys_from(at, key, head_dim, spare[0]);
-      const tile_operand high = keys_from(at, key + prim::tile_rows, head_dim, spare[1]);
+      const tile_operand low = keys_from(at, key, spare[0]);
+      const tile_operand high = keys_from(at, key + prim::tile_rows, spare[1]);
       for (int first = 0; first < scratch_.rows; first += most_rows) {
         const float* const q = scratch_.q + first * depth;
         tiles::zero<first_scores>();
@@ -89,7 +91,7 @@ class decode_tiles {
           tiles::multiply_add<first_scores, first_keys, queries>();
           tiles::load<second_keys>(high.data + word, high.stride);
           tiles::multiply_add<second_scores, second_keys, queries>();
-          if (first == 0) ask_for(at, key, word * words::k_pack);
+          if (first == 0) ask_for(at, key, word / prim::tile_width);
         }
         tiles::store<first_scores>(products, row_bytes);
         tiles::store<second_scores>(products + prim::tile_rows * tile_rows_, row_bytes);
@@ -102,13 +104,13 @@ class decode_tiles {
 
   /// Sums of a step, whose weights behind the last key are zeros.
   template <class Rows>
-  void gemm_pv(int v_head_dim, int sum_stride, const key_step<Rows>& at) const {
-    alignas(64) float panels[panel_words * max_head_dim];
+  void gemm_pv(const key_step<Rows>& at) const {
+    alignas(64) float panels[panel_words * v_head_dim];
     const std::int64_t score_bytes = shape::score_stride * std::int64_t{sizeof(float)};
     const std::int64_t sum_bytes = sum_stride * std::int64_t{sizeof(float)};
     constexpr std::int64_t panel_bytes = 64;
     for (int key = 0; key < at.count; key += words::k_pack * panel_words) {
-      const int used = pack_values(at, key, v_head_dim, panels);
+      const int used = pack_values(at, key, panels);
       for (int first = 0; first < scratch_.rows; first += most_rows) {
         const float* const p = scratch_.score_row(first) + (at.column + key) / words::k_pack;
         for (int column = 0; column < v_head_dim; column += 2 * prim::tile_width) {
@@ -152,7 +154,7 @@ class decode_tiles {
   /// Keys [key, key + 16) of a step where they lie, if they are all there and equally far apart;
   /// else copied to `room`, zeros behind the last.
   template <class Rows>
-  static tile_operand keys_from(const key_step<Rows>& at, int key, int head_dim, element* room) {
+  static tile_operand keys_from(const key_step<Rows>& at, int key, element* room) {
     const int left = at.count - key;
     const auto operand = [](const element* data, std::int64_t stride) {
       return tile_operand{reinterpret_cast<const float*>(data),
@@ -171,7 +173,7 @@ class decode_tiles {
     }
     for (int i = 0; i < prim::tile_rows; ++i) {
       element* const to = room + i * head_dim;
-      const std::size_t bytes = static_cast<std::size_t>(head_dim) * sizeof(element);
+      constexpr std::size_t bytes = std::size_t{head_dim} * sizeof(element);
       if (i < left) {
         std::memcpy(static_cast<void*>(to), at.rows.row(key + i), bytes);
       } else {
@@ -181,11 +183,18 @@ class decode_tiles {
     return operand(room, head_dim);
   }
 
-  /// Asks for a line of each of the rows that a step's keys from `key` on come with.
+  /// Asks for some of the rows that a step's keys [key, key + keys_at_once) come with, line after
+  /// line: all of them in head_dim / elements_of_line parts.
   template <class Rows>
-  static TESSERA_INLINE void ask_for(const key_step<Rows>& at, int key, int d) {
+  static TESSERA_INLINE void ask_for(const key_step<Rows>& at, int key, int part) {
     if constexpr (!std::is_same_v<Rows, buffered_rows<element>>) {
-      for (int i = 0; i < keys_at_once; ++i) TESSERA_PREFETCH_L2(at.ahead[key + i] + d);
+      constexpr int parts = head_dim / elements_of_line;
+      const int begin = keys_at_once * part / parts, end = keys_at_once * (part + 1) / parts;
+      for (int i = begin; i < end; ++i) {
+        for (int d = 0; d < head_dim; d += elements_of_line) {
+          TESSERA_PREFETCH_L2(at.ahead[key + i] + d);
+        }
+      }
     }
   }
 
@@ -204,7 +213,7 @@ class decode_tiles {
   /// Values from `key` on as panels of sixteen columns, in the order of interleaved words; returns
   /// their words, whole tiles.
   template <class Rows>
-  static int pack_values(const key_step<Rows>& at, int key, int v_head_dim, float* panels) {
+  static int pack_values(const key_step<Rows>& at, int key, float* panels) {
     const int left = (at.count - key + words::k_pack - 1) / words::k_pack;
     const int used = left < panel_words ? round_up(left, prim::tile_width) : panel_words;
     for (int word = 0; word < used; ++word) {
@@ -224,7 +233,10 @@ class decode_tiles {
         vec::store(to, x[0]);
         vec::store(to + panel_words * prim::tile_width, x[1]);
         if constexpr (!std::is_same_v<Rows, buffered_rows<element>>) {
-          for (int i = 0; i < words::k_pack; ++i) TESSERA_PREFETCH_L2(at.ahead[pair + i] + d);
+          for (int i = 0; i < words::k_pack; ++i) {
+            const int asked = words::k_pack * d + i * elements_of_line;
+            TESSERA_PREFETCH_L2(at.ahead[pair + asked / v_head_dim] + asked % v_head_dim);
+          }
         }
       }
     }
