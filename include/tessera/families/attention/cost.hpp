@@ -247,8 +247,12 @@ inline work_estimate estimate_of(const attention_config& config, const attention
     // bf16 become f32 in two operations where they have no products of their own.
     const bool widens = config.type == dtype::bf16 && !has_bf16_products(config.target);
     if (widens) work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
-    // Scores are transposed, values interleaved.
-    if (tiles) work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
+    // Scores are transposed, values interleaved. A tile of keys of one head after the other is read
+    // 10 to 20 % slower than in the order of memory (16 processors of a Xeon, four rows a key).
+    if (tiles) {
+      work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
+      work.bytes *= 1.15;
+    }
     // Widened a few keys at a time.
     if (coded) work.vector_operations += 0.3 * facts.heads * blocks * keys * head_dims;
     work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
