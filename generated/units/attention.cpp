@@ -31,9 +31,15 @@ namespace rows {
 namespace {
 constexpr std::array instances = row_table<
     table_row<rows::attention_cpu_amx_bf16_bf16_d128_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_decode_64x128, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_decode_paged_soft_cap_64x128, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_d256_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_decode_64x128, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_decode_paged_soft_cap_64x128, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_d64_1024x512, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_decode_64x128, 0, 0>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_decode_paged_soft_cap_64x128, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_dany_every_896x256, 0, 0>
     , table_row<rows::attention_cpu_amx_bf16_bf16_dany_paged_soft_cap_bias_896x256, 0, 0>
     , table_row<rows::attention_cpu_avx2_bf16_d128_384x128, 2200, 41458>
@@ -279,8 +285,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "35683d08a0a03f22";
-  if (kind == device_kind::cuda) return "dd5c2db5fda2a205";
+  if (kind == device_kind::cpu) return "2eb80ab6019a6b6f";
+  if (kind == device_kind::cuda) return "c9d3f10b92e18803";
   return {};
 }
 

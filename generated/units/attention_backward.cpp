@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b0a6ee8011ee74bf";
-  if (kind == device_kind::cuda) return "d4bf746aedeb01e8";
+  if (kind == device_kind::cpu) return "3bb2199c3f6f37cc";
+  if (kind == device_kind::cuda) return "61235579976def46";
   return {};
 }
 

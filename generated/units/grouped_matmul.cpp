@@ -68,8 +68,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d9f2d554820965b3";
-  if (kind == device_kind::cuda) return "a49dbef71aa3b469";
+  if (kind == device_kind::cpu) return "c496a799730675ca";
+  if (kind == device_kind::cuda) return "ca389ea5962b9445";
   return {};
 }
 

@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "48bca972a342caba";
-  if (kind == device_kind::cuda) return "0a3a8a753f47d20a";
+  if (kind == device_kind::cpu) return "a935ea71e0e43ba1";
+  if (kind == device_kind::cuda) return "97649e5df448e346";
   return {};
 }
 

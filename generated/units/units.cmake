@@ -245,7 +245,9 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/attention_bf16_d128.cpp
   units/cpu_amx_bf16/attention_bf16_d128_paged.cpp
   units/cpu_amx_bf16/attention_bf16_d256.cpp
+  units/cpu_amx_bf16/attention_bf16_d256_paged.cpp
   units/cpu_amx_bf16/attention_bf16_d64.cpp
+  units/cpu_amx_bf16/attention_bf16_d64_paged.cpp
   units/cpu_amx_bf16/attention_bf16_dany.cpp
   units/cpu_amx_bf16/attention_bf16_dany_paged.cpp
   units/cpu_amx_bf16/attention_backward_bf16_dany.cpp

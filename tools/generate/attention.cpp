@@ -75,7 +75,7 @@ struct attention_description {
       }
     };
     add(attention_phase::prefill, prefill_candidates(config.target));
-    add(attention_phase::decode, decode_candidates());
+    add(attention_phase::decode, decode_candidates(config.target));
     return all;
   }
 

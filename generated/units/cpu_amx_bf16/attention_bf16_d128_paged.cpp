@@ -3,11 +3,16 @@
 
 namespace tessera {
 namespace rows {
+struct attention_cpu_amx_bf16_bf16_d128_decode_paged_soft_cap_64x128 {
+  static constexpr attention_config config{backend::cpu_amx_bf16, dtype::bf16, 128, 128, mask_mode::window, attention_phase::decode, key_storage::paged, base_features | attention_feature::soft_cap, 64, 128, {}};
+};
 struct attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256 {
   static constexpr attention_config config{backend::cpu_amx_bf16, dtype::bf16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::paged, base_features | attention_feature::soft_cap, 896, 256, {}};
 };
 }  // namespace rows
 
+template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_amx_bf16_bf16_d128_decode_paged_soft_cap_64x128>(const attention_kernel_args&, int);
+template status kernels::attention::cpu::launch<rows::attention_cpu_amx_bf16_bf16_d128_decode_paged_soft_cap_64x128>(const attention_kernel_args&, const launch_context&);
 template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256>(const attention_kernel_args&, int);
 template status kernels::attention::cpu::launch<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256>(const attention_kernel_args&, const launch_context&);
 }  // namespace tessera

@@ -6,8 +6,13 @@ namespace rows {
 struct attention_cpu_amx_bf16_bf16_d64_1024x512 {
   static constexpr attention_config config{backend::cpu_amx_bf16, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 1024, 512, {}};
 };
+struct attention_cpu_amx_bf16_bf16_d64_decode_64x128 {
+  static constexpr attention_config config{backend::cpu_amx_bf16, dtype::bf16, 64, 64, mask_mode::window, attention_phase::decode, key_storage::contiguous, base_features, 64, 128, {}};
+};
 }  // namespace rows
 
 template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_amx_bf16_bf16_d64_1024x512>(const attention_kernel_args&, int);
 template status kernels::attention::cpu::launch<rows::attention_cpu_amx_bf16_bf16_d64_1024x512>(const attention_kernel_args&, const launch_context&);
+template std::size_t kernels::attention::cpu::workspace_bytes<rows::attention_cpu_amx_bf16_bf16_d64_decode_64x128>(const attention_kernel_args&, int);
+template status kernels::attention::cpu::launch<rows::attention_cpu_amx_bf16_bf16_d64_decode_64x128>(const attention_kernel_args&, const launch_context&);
 }  // namespace tessera

@@ -48,7 +48,8 @@ template <class Row>
 functor_calls calls_of() {
   functor_calls some{.limits = limits_of(resolved(Row::config))};
   some.limits.work = 1e5;
-  if (Row::config.phase == attention_phase::decode) some.limits.decode_rows = max_decode_rows;
+  if (Row::config.phase == attention_phase::decode)
+    some.limits.decode_rows = most_decode_rows(Row::config.target);
   return some;
 }
 

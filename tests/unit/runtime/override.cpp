@@ -48,6 +48,28 @@ TEST(Override, LeavesNoTraceInTheMemory) {
   EXPECT_EQ(question.row(), generic_row) << "an override is asked before the memory";
 }
 
+// What a machine has instead of AMX is part of the refusal.
+TEST(Override, RowsOfTilesSayWhatIsMissing) {
+  constexpr std::string_view row = "attention.cpu_amx_bf16.bf16.d128.decode.64x128";
+  question question("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]",
+                    backend::cpu_avx512_bf16);
+  question.row_of_call = row;
+  for (const tile_access tiles :
+       {tile_access::absent, tile_access::not_saved, tile_access::refused}) {
+    question.device.tiles = tiles;
+    const auto chosen = question.answer();
+    EXPECT_EQ(chosen.code(), status_code::ineligible_row);
+    const std::string message(chosen.message());
+    EXPECT_NE(message.find("the row needs cpu_amx_bf16, this device has cpu_avx512_bf16"),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find(reason_of(tiles)), std::string::npos) << message;
+  }
+  question.device.highest = backend::cpu_amx_bf16;
+  question.device.tiles = tile_access::granted;
+  EXPECT_EQ(question.row(), row);
+}
+
 TEST(Override, UnknownRowsAreRefused) {
   for (const auto policy : {ineligible_override::error, ineligible_override::fall_through}) {
     question question(small_prompt);

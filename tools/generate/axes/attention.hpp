@@ -117,7 +117,7 @@ inline std::vector<attention_axes> avx512_prefill_axes() {
   };
 }
 
-/// Prompts of bf16 on AMX.
+/// Prompts and few query rows of bf16 on AMX.
 inline std::vector<attention_axes> amx_axes() {
   using enum backend;
   return {
@@ -132,6 +132,13 @@ inline std::vector<attention_axes> amx_axes() {
           .targets = {cpu_amx_bf16},
           .dims = {{64}, {128}, {256}},
           .tiles = {{1024, 512}},
+      },
+      {
+          .about = "amx: decode with common head dims",
+          .targets = {cpu_amx_bf16},
+          .dims = {{64}, {128}, {256}},
+          .phases = {attention_phase::decode},
+          .tiles = {{64, 128}},
       },
   };
 }
@@ -177,8 +184,9 @@ inline std::vector<tile> prefill_candidates(backend target) {
   }
   return all;
 }
-inline std::vector<tile> decode_candidates() {
-  return {{16, 64}, {16, 128}, {16, 256}};
+inline std::vector<tile> decode_candidates(backend target) {
+  const int rows = most_decode_rows(target);
+  return {{rows, 64}, {rows, 128}, {rows, 256}};
 }
 
 inline std::vector<attention_axes> cpu_attention_axes() {

@@ -40,6 +40,15 @@ inline std::vector<attention_axes> paged_decode_axes() {
           .tiles = {{16, 128}},
       },
       {
+          .about = "pages: decode with common head dims on AMX",
+          .targets = {cpu_amx_bf16},
+          .dims = {{64}, {128}, {256}},
+          .phases = decode,
+          .keys = pages,
+          .features = features,
+          .tiles = {{64, 128}},
+      },
+      {
           .about = "pages: decode with the common head dim on AVX2",
           .targets = {cpu_avx2},
           .dims = {{128}},

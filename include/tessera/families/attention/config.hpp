@@ -154,6 +154,11 @@ constexpr int register_columns(backend target) noexcept {
 
 /// Most query rows (group heads times query positions) that a decode tile takes at once.
 inline constexpr int max_decode_rows = 16;
+/// The same of tiles of AMX, which make as much of sixteen rows as of one: four tiles of rows read
+/// the keys together.
+constexpr int most_decode_rows(backend target) noexcept {
+  return has_tile_products(target) ? 4 * max_decode_rows : max_decode_rows;
+}
 
 /// Shared memory of one block of compute capability 9.0, at most.
 inline constexpr int most_shared_memory_bytes_sm90 = 227 * 1024;
@@ -270,7 +275,7 @@ constexpr attention_config resolved(attention_config config) noexcept {
   const bool decode = config.phase == attention_phase::decode;
   if (config.block_q == 0) {
     const int tiles = has_tile_products(config.target) ? 28 : 64;
-    config.block_q = decode ? max_decode_rows : tiles * prefill_rows(config.target);
+    config.block_q = decode ? most_decode_rows(config.target) : tiles * prefill_rows(config.target);
   }
   if (config.block_kv == 0) config.block_kv = decode ? 128 : 256;
   return config;

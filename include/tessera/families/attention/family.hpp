@@ -90,7 +90,7 @@ struct attention_family {
         broken == attention_rule::byte_products_add_nothing) {
       wanted.target = backend::cpu_avx512;
     }
-    if (broken_table_rule(wanted) == attention_rule::amx_rows_are_prefill) {
+    if (broken_table_rule(wanted) == attention_rule::amx_decode_has_whole_tiles) {
       wanted.target = backend::cpu_avx512_bf16;
     }
     if (broken_table_rule(wanted) == attention_rule::decode_has_no_weights) {

@@ -23,7 +23,7 @@ BOOST_DESCRIBE_ENUM(attention_feature, varlen, lengths, sinks, unnormalized, sof
 BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
                     any_head_dim_goes_with_any_v_head_dim, block_q_is_whole_register_tiles,
                     block_kv_is_whole_register_tiles, tile_fits_in_cache, decode_rows_fit,
-                    bf16_dot_takes_bf16, byte_products_add_nothing, amx_rows_are_prefill,
+                    bf16_dot_takes_bf16, byte_products_add_nothing, amx_decode_has_whole_tiles,
                     has_base_features, table_rows_take_every_mask, decode_has_no_weights,
                     paged_keys_have_no_weights, cpu_has_no_tiling, cuda_warps_in_range,
                     cuda_blocks_per_sm_in_range, cuda_block_q_is_whole_warp_tiles,

@@ -19,7 +19,7 @@ enum class attention_rule : std::uint8_t {
   decode_rows_fit,
   bf16_dot_takes_bf16,
   byte_products_add_nothing,
-  amx_rows_are_prefill,
+  amx_decode_has_whole_tiles,
   has_base_features,
   table_rows_take_every_mask,
   decode_has_no_weights,
@@ -70,13 +70,13 @@ constexpr std::string_view sentence_of(attention_rule rule) noexcept {
     case attention_rule::tile_fits_in_cache:
       return "block_q is at most 1024 and block_kv at most 1024, so that they stay in the cache";
     case attention_rule::decode_rows_fit:
-      return "block_q of a decode row is 1 to 16";
+      return "block_q of a decode row is 1 to 16, of cpu_amx_bf16 1 to 64";
     case attention_rule::bf16_dot_takes_bf16:
       return "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16";
     case attention_rule::byte_products_add_nothing:
       return "table rows are not of cpu_avx512_vnni, whose products of 8 bits attention has not";
-    case attention_rule::amx_rows_are_prefill:
-      return "cpu_amx_bf16 rows have phase prefill: one query row leaves a tile empty";
+    case attention_rule::amx_decode_has_whole_tiles:
+      return "decode rows of cpu_amx_bf16 have fixed head dims that are multiples of 32";
     case attention_rule::has_base_features:
       return "rows have varlen, lengths, sinks and unnormalized, which cost them nothing";
     case attention_rule::table_rows_take_every_mask:
@@ -142,7 +142,7 @@ constexpr attention_rule broken_cpu_rule(const attention_config& config) noexcep
   if (!decode && (config.block_q <= 0 || config.block_q % prefill_rows(config.target) != 0)) {
     return attention_rule::block_q_is_whole_register_tiles;
   }
-  if (decode && (config.block_q < 1 || config.block_q > max_decode_rows)) {
+  if (decode && (config.block_q < 1 || config.block_q > most_decode_rows(config.target))) {
     return attention_rule::decode_rows_fit;
   }
   if (config.block_kv <= 0 || config.block_kv % register_columns(config.target) != 0) {
@@ -154,7 +154,11 @@ constexpr attention_rule broken_cpu_rule(const attention_config& config) noexcep
   if (has_bf16_products(config.target) && config.type != dtype::bf16) {
     return attention_rule::bf16_dot_takes_bf16;
   }
-  if (has_tile_products(config.target) && decode) return attention_rule::amx_rows_are_prefill;
+  const auto whole_tiles = [](int columns) { return columns > 0 && columns % 32 == 0; };
+  if (has_tile_products(config.target) && decode &&
+      !(whole_tiles(config.head_dim) && whole_tiles(config.v_head_dim))) {
+    return attention_rule::amx_decode_has_whole_tiles;
+  }
   if (config.tiling != cuda_tiling{}) return attention_rule::cpu_has_no_tiling;
   return attention_rule::none;
 }

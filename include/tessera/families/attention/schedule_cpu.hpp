@@ -326,6 +326,10 @@ struct decode_schedule {
     cut.splits = key_splits::room_for(sizes.most_kv_len);
     const std::int64_t rows = sizes.most_q_len * sizes.group;
     cut.rows = static_cast<int>(rows < 1 ? 1 : rows < config.block_q ? rows : config.block_q);
+    // Tiles of rows are of one size.
+    if (has_tile_products(config.target) && cut.rows > max_decode_rows) {
+      cut.rows = round_up(cut.rows, max_decode_rows);
+    }
     cut.head_bytes = bytes_of_head(config, cut.rows, sizes.v_head_dim);
     const std::int64_t heads = heads_of_item<Unit>(config, sizes, cut, threads);
     cut.heads = static_cast<int>(heads);

@@ -28,6 +28,9 @@ struct buffered_rows {
   TESSERA_INLINE const Element* row(std::int64_t i) const { return data + (i - first) * stride; }
 };
 
+/// Rows that are loaded together.
+inline constexpr int most_buffered_rows = 32;
+
 /// One tensor of a pool of pages; see `token_rows`. Belongs to one thread, as its buffer does.
 template <class Isa, class Element>
 class coded_tokens {
@@ -35,7 +38,6 @@ class coded_tokens {
   using element = Element;
   using stored = std::uint8_t;
   static constexpr bool in_place = false;
-  static constexpr int most_rows = 16;  ///< that are loaded together
 
   coded_tokens(const void* pool, const row_strides& strides, const slot_scales& scales,
                const attention_kernel_args& args, const prim::sequence& seq, int columns)
@@ -66,7 +68,7 @@ class coded_tokens {
   };
   TESSERA_INLINE single_rows rows(std::int64_t j, int head) const { return {*this, j, head}; }
 
-  /// At most `most_rows` tokens, good until the next ones are loaded.
+  /// At most `most_buffered_rows` tokens, good until the next ones are loaded.
   buffered_rows<Element> load(std::int64_t j, int begin, int end, int head) const {
     switch (type_) {
       case dtype::f8_e4m3:
@@ -103,7 +105,7 @@ class coded_tokens {
   dtype type_;
   int columns_;
   int stride_;
-  alignas(64) mutable Element buffer_[most_rows * max_head_dim];
+  alignas(64) mutable Element buffer_[most_buffered_rows * max_head_dim];
 };
 
 /// Keys and values of 8 bits in pages that a block table lists.

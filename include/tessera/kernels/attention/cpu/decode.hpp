@@ -52,7 +52,7 @@ class decode_item {
     constexpr int most_sums = most_hot_bytes / static_cast<int>(sizeof(float));
     crowded_ = schedule.rows > rows_type::mr ||
                heads_.count * schedule.rows * strides::sums(shape::config, v_head_dim) > most_sums;
-    streaming_ = streams_pay(args, schedule.rows);
+    streaming_ = !shape::tiles && streams_pay(args, schedule.rows);
   }
 
   const Source& source;
@@ -194,14 +194,10 @@ void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval k
   }
 }
 
-/// One work item on one thread: leaves the partial results of a split.
+/// The same in the orders in which products of vectors read: streams first, where they pay.
 template <class Kernel, class Hooks, class Source>
-void decode(const decode_item<Kernel, Hooks, Source>& item, std::int64_t split,
-            const partial_results& partial) {
+void attend_rows(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval keys) {
   using rows_type = decode_rows<Kernel, Hooks>;
-  if (item.empty() || !item.has_split(split)) return;
-  for (int h = 0; h < item.heads(); ++h) item.rows(h).load_q();
-  prim::key_interval keys = item.keys_of_split(split);
   if constexpr (Source::in_place) {
     const stream_order streams = item.streams_of(keys);
     if (streams.keys > 0) {
@@ -214,8 +210,24 @@ void decode(const decode_item<Kernel, Hooks, Source>& item, std::int64_t split,
   } else {
     attend(item, keys, item.template order_of<rows_type::few_keys>(keys));
   }
-  for (int h = 0; h < item.heads(); ++h)
+}
+
+/// One work item on one thread: leaves the partial results of a split.
+template <class Kernel, class Hooks, class Source>
+void decode(const decode_item<Kernel, Hooks, Source>& item, std::int64_t split,
+            const partial_results& partial) {
+  using rows_type = decode_rows<Kernel, Hooks>;
+  if (item.empty() || !item.has_split(split)) return;
+  for (int h = 0; h < item.heads(); ++h) item.rows(h).load_q();
+  prim::key_interval keys = item.keys_of_split(split);
+  if constexpr (traits<Kernel>::tiles) {
+    attend(item, keys, item.template order_of<rows_type::template tile_keys<Source>>(keys));
+  } else {
+    attend_rows(item, keys);
+  }
+  for (int h = 0; h < item.heads(); ++h) {
     item.rows(h).store_partial(item.first_part() + split, partial);
+  }
 }
 
 /// Sums whose columns lie in the order of interleaved words, in place back to memory order.

@@ -15,7 +15,8 @@ namespace tessera::kernels::attention::cpu {
 template <class Kernel>
 struct decode_scratch {
   using shape = traits<Kernel>;
-  float* q;              ///< [rows][q_stride] words
+  int rows;              ///< that there is room for
+  float* q;              ///< [rows][q_stride] words; for tiles as decode_tiles packs them
   float* scores;         ///< [rows][score_stride]; P after the softmax
   float* sums;           ///< [rows][strides::sums], columns in the order of interleaved words
   float* rescale;        ///< [rows]
@@ -25,6 +26,7 @@ struct decode_scratch {
 
   static decode_scratch at(std::byte* slice, int rows, int v_head_dim) {
     decode_scratch b;
+    b.rows = rows;
     b.q = reinterpret_cast<float*>(slice);
     b.scores = b.q + rows * shape::q_stride;
     b.sums = b.scores + rows * shape::score_stride;

@@ -12,6 +12,7 @@
 #include <tessera/kernels/attention/common/split_kv.hpp>
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/decode_entry.hpp>
+#include <tessera/kernels/attention/cpu/decode_tiles.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
@@ -42,6 +43,9 @@ class decode_rows {
   static constexpr int few_keys = sizeof(element) == 4 ? 8 : 4;
   static constexpr int many_keys = words::k_pack == 1 ? 8 : 16;
   static constexpr int mr = width / 4;  ///< rows of a register tile
+  /// Keys of a head that tiles take together: what the weights are made of, or a buffer holds.
+  template <class Source>
+  static constexpr int tile_keys = Source::in_place ? shape::block_kv : most_buffered_rows;
 
   decode_rows(const attention_kernel_args& args, const Hooks& hooks,
               const decode_scratch<Kernel>& scratch, const decode_entry<Kernel>& entry, int kv_head,
@@ -63,13 +67,20 @@ class decode_rows {
   /// Loads the queries and starts their softmax and sums.
   void load_q() const {
     element room[max_head_dim];
+    const int head_dim = shape::head_dim(queries_.args());
     for (int r = 0; r < queries_.count(); ++r) {
-      prim::pack_a<isa_type, words>(queries_.operand(r, room), shape::head_dim(queries_.args()),
-                                    scratch_.q + r * shape::q_stride);
+      if constexpr (!shape::tiles) {
+        prim::pack_a<isa_type, words>(queries_.operand(r, room), head_dim,
+                                      scratch_.q + r * shape::q_stride);
+      }
       scratch_.softmax.clear(r);
     }
-    std::memset(scratch_.sums, 0,
-                static_cast<std::size_t>(queries_.count() * sum_stride()) * sizeof(float));
+    if constexpr (shape::tiles) {
+      decode_tiles<Kernel>(scratch_).pack_q(queries_.count(),
+                                            [&](int r) { return queries_.operand(r, room); });
+    }
+    const int rows = shape::tiles ? scratch_.rows : queries_.count();
+    std::memset(scratch_.sums, 0, static_cast<std::size_t>(rows * sum_stride()) * sizeof(float));
   }
 
   /// Leaves the rows' sums and states as parts of split `split`.
@@ -87,7 +98,9 @@ class decode_rows {
   /// Scores of a step of at most `Keys` keys.
   template <int Keys, class Rows>
   void gemm_qk(const key_step<Rows>& at) const {
-    if (at.count == Keys) {
+    if constexpr (shape::tiles) {
+      decode_tiles<Kernel>(scratch_).gemm_qk(at);
+    } else if (at.count == Keys) {
       gemm_qk_of<Keys>(at, std::integral_constant<int, Keys>{});
     } else {
       gemm_qk_of<Keys>(at, at.count);
@@ -97,7 +110,7 @@ class decode_rows {
   /// Scores of the keys become logits, where anything is to be done about them.
   void apply_score_mod(prim::key_interval keys, prim::tile_visibility seen) const {
     const key_columns columns = columns_of(keys);
-    if (seen == prim::tile_visibility::full && columns.count % width == 0 &&
+    if (seen == prim::tile_visibility::full && columns.count % shape::key_step == 0 &&
         queries_.all_see(keys, seen) && !mods::changes(queries_.args(), queries_.units())) {
       return;
     }
@@ -134,6 +147,10 @@ class decode_rows {
   /// Sums of a step of at most `Keys` keys.
   template <int Keys, class Rows>
   void gemm_pv(const key_step<Rows>& at) const {
+    if constexpr (shape::tiles) {
+      decode_tiles<Kernel>(scratch_).gemm_pv(at);
+      return;
+    }
     prim::for_each_row_tile<mr>(queries_.count(), [&]<int QRows>(int first) {
       if (at.count == Keys) {
         add_values<QRows, Keys>(at, 0, Keys, first);
@@ -190,7 +207,7 @@ class decode_rows {
   TESSERA_INLINE float* sum_row(int r) const { return scratch_.sums + r * sum_stride(); }
   static TESSERA_INLINE key_columns columns_of(prim::key_interval keys) {
     const auto count = static_cast<int>(keys.end - keys.begin);
-    return {keys.begin, count, 0, count, 0, round_up(count, width)};
+    return {keys.begin, count, 0, count, 0, round_up(count, shape::key_step)};
   }
 
   static constexpr int most_keys_of_tile(int keys) { return keys < few_keys ? keys : few_keys; }

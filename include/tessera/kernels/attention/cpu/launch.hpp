@@ -164,6 +164,7 @@ void run_decode(const attention_kernel_args& args, const Hooks& hooks,
           // Splits are those of the longest sequence that there is room for.
           if (split >= key_splits::of(entry.seq.k_len).count) return;
           const Source source = Source::of(args, entry.seq);
+          [[maybe_unused]] const decode_scope<Kernel> products(cut.rows);
           decode(decode_item<Kernel, Hooks, Source>(args, hooks, source, slice_of(thread), cut,
                                                     entry, block * cut.block_q, head_group),
                  split, space.partial);

@@ -28,11 +28,12 @@ struct alignas(64) tile_shapes {
   /// Every register has its full size.
   static constexpr tile_shapes full() {
     tile_shapes shapes;
-    for (int t = 0; t < 8; ++t) {
-      shapes.row_bytes[t] = 64;
-      shapes.rows[t] = 16;
-    }
+    for (int t = 0; t < 8; ++t) shapes.set(t, 16, 64);
     return shapes;
+  }
+  constexpr void set(int tile, int row_count, int bytes) {
+    rows[tile] = static_cast<std::uint8_t>(row_count);
+    row_bytes[tile] = static_cast<std::uint16_t>(bytes);
   }
 };
 
@@ -43,19 +44,20 @@ inline constexpr int tile_rows = 16;
 /// Registers in memory, of each thread its own.
 class emulated_tiles {
  public:
-  static void begin() {}
+  static void begin(const tile_shapes& shapes = tile_shapes::full()) { configured() = shapes; }
   static void end() {}
 
   template <int Tile>
   static void zero() {
     std::memset(memory(Tile), 0, sizeof(float) * tile_rows * tile_width);
   }
-  /// Sixteen rows of 64 bytes, `stride` bytes apart.
+  /// The rows of a tile, `stride` bytes apart.
   template <int Tile>
   static void load(const float* from, std::int64_t stride) {
-    for (int r = 0; r < tile_rows; ++r) {
+    zero<Tile>();
+    for (int r = 0; r < rows_of(Tile); ++r) {
       std::memcpy(memory(Tile) + r * tile_width, reinterpret_cast<const char*>(from) + r * stride,
-                  64);
+                  row_bytes_of(Tile));
     }
   }
   template <int Tile>
@@ -64,8 +66,9 @@ class emulated_tiles {
   }
   template <int Tile>
   static void store(float* to, std::int64_t stride) {
-    for (int r = 0; r < tile_rows; ++r) {
-      std::memcpy(reinterpret_cast<char*>(to) + r * stride, memory(Tile) + r * tile_width, 64);
+    for (int r = 0; r < rows_of(Tile); ++r) {
+      std::memcpy(reinterpret_cast<char*>(to) + r * stride, memory(Tile) + r * tile_width,
+                  row_bytes_of(Tile));
     }
   }
   /// C += A B as TDPBF16PS does it: low and high halves of the words are summed up by themselves,
@@ -115,6 +118,13 @@ class emulated_tiles {
     alignas(64) static thread_local float registers[8][tile_rows * tile_width];
     return registers[tile];
   }
+  /// Rows and columns behind those of a tile's shape are zeros, which products may meet.
+  static tile_shapes& configured() {
+    static thread_local tile_shapes shapes = tile_shapes::full();
+    return shapes;
+  }
+  static int rows_of(int tile) { return configured().rows[tile]; }
+  static std::size_t row_bytes_of(int tile) { return configured().row_bytes[tile]; }
   static std::uint32_t word(int tile, int row, int column) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, memory(tile) + row * tile_width + column, sizeof bits);
@@ -135,6 +145,9 @@ class emulated_tiles {
 struct hardware_tiles {
   static TESSERA_INLINE void begin() {
     static constexpr tile_shapes shapes = tile_shapes::full();
+    begin(shapes);
+  }
+  static TESSERA_INLINE void begin(const tile_shapes& shapes) {
     asm volatile("ldtilecfg %0" ::"m"(shapes));
   }
   /// The operating system need not keep registers in their first state.
@@ -144,7 +157,7 @@ struct hardware_tiles {
   static TESSERA_INLINE void zero() {
     asm volatile("tilezero %%tmm%c0" ::"i"(Tile));
   }
-  /// Sixteen rows of 64 bytes, `stride` bytes apart.
+  /// The rows of a tile, `stride` bytes apart.
   template <int Tile>
   static TESSERA_INLINE void load(const float* from, std::int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile) : "memory");
@@ -189,6 +202,7 @@ struct tiles_of_bytes : Tiles {
 template <class Tiles>
 struct tile_scope {
   tile_scope() { Tiles::begin(); }
+  explicit tile_scope(const tile_shapes& shapes) { Tiles::begin(shapes); }
   ~tile_scope() { Tiles::end(); }
   tile_scope(const tile_scope&) = delete;
   tile_scope& operator=(const tile_scope&) = delete;
