@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -85,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(rows, matmul_tiles, testing::ValuesIn(matmul_rows()),
                            return support::test_name(tested.param.row->name);
                          });
 
-/// Rows of four groups that begin anywhere, and out of a row.
+/// Rows of groups that begin anywhere, and out of a row.
 struct grouped_rows_call {
   static constexpr std::int64_t k = 200, n = 264;
   std::vector<bf16> lhs, rhs, out;
@@ -126,16 +127,23 @@ TEST(matmul_groups, have_the_bits_that_they_have_alone) {
     if (row.find(".f8_") != row.npos || row.find(".i8.") != row.npos) continue;
     if (row.find("x512") != row.npos) continue;  // takes no groups
     SCOPED_TRACE(row);
-    // Tiles of sm90 rows are paired where a group has 256 rows, but not on average here.
-    grouped_rows_call together({130, 0, 61, 300}, 491), alone({130, 0, 61, 300}, 491);
-    ASSERT_TRUE(together.run(row, 0, 491, 0, together.sizes));
-    std::int64_t first = 0;
-    for (std::size_t group = 0; group < alone.sizes.size(); ++group) {
-      const std::int32_t rows = alone.sizes[group];
-      ASSERT_TRUE(alone.run(row, first, rows, static_cast<std::int64_t>(group), {rows}));
-      first += rows;
+    // Alone, rows of sm90 take tiles of rows by columns, in pairs from 256 rows on; together, few
+    // rows a group, columns by rows, which are cut evenly and end anywhere.
+    for (const std::vector<std::int32_t>& sizes :
+         {std::vector<std::int32_t>{130, 0, 61, 300}, {1, 513, 16, 257, 0, 128}, {40, 3, 9}}) {
+      const std::int64_t rows = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+      grouped_rows_call together(sizes, rows + 5), alone(sizes, rows + 5);
+      std::fill(together.out.begin(), together.out.end(), bf16(7));
+      ASSERT_TRUE(together.run(row, 0, rows + 5, 0, sizes));
+      std::int64_t first = 0;
+      for (std::size_t group = 0; group < sizes.size(); ++group) {
+        ASSERT_TRUE(
+            alone.run(row, first, sizes[group], static_cast<std::int64_t>(group), {sizes[group]}));
+        first += sizes[group];
+      }
+      // Rows that no group has become 0.
+      EXPECT_EQ(together.bits(), alone.bits());
     }
-    EXPECT_EQ(together.bits(), alone.bits());
   }
 }
 

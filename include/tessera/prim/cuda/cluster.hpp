@@ -57,4 +57,18 @@ __device__ __forceinline__ void arrive_at_block(std::uint32_t barrier, std::uint
       : "memory");
 }
 
+/// Stores 8 bytes in the shared memory of a block of the cluster, at the place where this one has
+/// `at`; they count as bytes at the barrier that it has at the place of `barrier`.
+__device__ __forceinline__ void store_at_block(std::uint32_t at, std::uint64_t value,
+                                               std::uint32_t barrier, std::uint32_t block) {
+  asm volatile(
+      "{ .reg .b32 there, counted;\n"
+      "mapa.shared::cluster.u32 there, %0, %3;\n"
+      "mapa.shared::cluster.u32 counted, %2, %3;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %1, [counted]; }" ::
+          "r"(at),
+      "l"(value), "r"(barrier), "r"(block)
+      : "memory");
+}
+
 }  // namespace tessera::prim::cuda

@@ -106,22 +106,25 @@ class __attribute__((visibility("hidden"))) readiness {
   static inline std::atomic<std::uint64_t> dependent_{0};
 };
 
-/// Launches a kernel whose blocks form clusters of so many (compute capability 9.0).
+/// Launches a kernel whose blocks form clusters of so many (compute capability 9.0); with
+/// `dependent` before the kernel before it in the stream has ended, which it must wait for.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_clusters(void (*kernel)(Parameters...), dim3 grid, int blocks_of_cluster,
-                            int threads, int shared_bytes, cudaStream_t stream,
+                            int threads, int shared_bytes, cudaStream_t stream, bool dependent,
                             const Arguments&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(blocks_of_cluster);
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(blocks_of_cluster);
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = dependent ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

@@ -21,17 +21,12 @@
 #include <tessera/kernels/recurrence/sm80/warp_state.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/transposed_tile.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
 
+using prim::cuda::transposed_tile;
 using recurrence::sm80::ordered_rows;
-
-/// An 8x8 tile of 16-bit elements that a warp has in its registers, transposed.
-__device__ __forceinline__ std::uint32_t transposed_tile(std::uint32_t word) {
-  std::uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
-  return result;
-}
 
 /// Shared memory of a block: what two chunks have, and on the way back what the scan is done with
 /// in the middle of a chunk.

@@ -108,6 +108,7 @@ launch_memory memory_of(const grouped_matmul_kernel_args& args, std::byte* base)
     memory.table.segments = row_table::segments_of(args.groups);
     parts.take(memory.table.rows, memory.table.segments + 1);
     parts.take(memory.table.tiles, memory.table.segments + 1);
+    parts.take(memory.table.taken, 1);
   }
   if (args.d_rhs_scale.data != nullptr) {
     const std::int64_t pieces = ceil_div(args.k, scale_piece_of<Kernel>(args));

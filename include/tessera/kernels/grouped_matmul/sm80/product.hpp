@@ -28,6 +28,7 @@ struct row_table {
   std::int64_t* rows = nullptr;   ///< [segments + 1]; null: every matrix has rows of its own
   std::int64_t* tiles = nullptr;  ///< [segments + 1], tiles of rows before a segment
   std::int64_t segments = 0;
+  unsigned* taken = nullptr;  ///< tiles that blocks have taken of those they share, 0 at first
 
   static constexpr std::int64_t segments_of(std::int64_t groups) { return groups + 2; }
 };
@@ -148,6 +149,7 @@ __device__ __forceinline__ std::int64_t sum_up_to_lane(std::int64_t x, int lane)
 /// what reaches beyond the rows is cut off.
 static __global__ void place_groups(const grouped_matmul_kernel_args args, const row_table table,
                                     const int tile_rows) {
+  prim::cuda::let_next_grid_start();
   const int lane = static_cast<int>(threadIdx.x);
   const auto size_at = [&](std::int64_t group) -> std::int64_t {
     const std::int32_t size = args.group_sizes[group];
@@ -162,6 +164,7 @@ static __global__ void place_groups(const grouped_matmul_kernel_args args, const
     row = cut(row);
   }
   if (lane == 0) table.rows[0] = table.tiles[0] = 0;
+  if (lane == 0 && table.taken != nullptr) *table.taken = 0;
   std::int64_t tile = ceil_div(row, tile_rows);
   for (std::int64_t first = 0; first < args.groups; first += 32) {
     const std::int64_t group = first + lane;

@@ -17,6 +17,7 @@
 #include <tessera/kernels/grouped_matmul/sm90/panel_launch.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/product.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/scaled_launch.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/transposed_product.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 
@@ -30,6 +31,9 @@ struct row_kernels {
   using element = element_t<config.type>;
   using shape = tile_shape<config.block_n>;
   using product = void (*)(product_launch, Epilogue);
+  using transposed = transposed_shape<128>;
+  using transposed_product = void (*)(product_launch);
+  static constexpr bool has_transposed = !sm80::is_epilogue<Epilogue>;
 
   static constexpr int shared_bytes = static_cast<int>(sizeof(typename shape::shared_memory));
 
@@ -39,13 +43,25 @@ struct row_kernels {
                     : &multiply_panels<element, shape, false, false, Epilogue>;
   }
 
+  /// Of groups of few rows, by how weights lie.
+  static transposed_product of_weights(bool across) {
+    return across ? &multiply_transposed<element, transposed, true>
+                  : &multiply_transposed<element, transposed, false>;
+  }
+
   static auto entries() {
     const auto of = [](bool a, bool b) { return cuda::entry_of(of_operands(a, b), shared_bytes); };
     const std::array own{of(false, false), of(false, true), of(true, true)};
     const auto others = of_tiles::entries();
-    std::array<prim::cuda::kernel_entry, own.size() + others.size()> all{};
-    std::copy(others.begin(), others.end(), std::copy(own.begin(), own.end(), all.begin()));
-    return all;
+    if constexpr (has_transposed) {
+      constexpr int bytes = static_cast<int>(sizeof(typename transposed::shared_memory));
+      return cuda::joined(own,
+                          std::array{cuda::entry_of(of_weights(false), bytes),
+                                     cuda::entry_of(of_weights(true), bytes)},
+                          others);
+    } else {
+      return cuda::joined(own, others);
+    }
   }
 };
 
@@ -63,7 +79,12 @@ class panel_products {
                  const Epilogue& of_row)
       : epilogue(of_row), multiprocessors_(multiprocessors), boxed_(are_boxed(args)) {
     const bool cut = args.group_sizes != nullptr && args.groups > 1;
-    if (boxed_) tile_rows = rows_of_cluster<shape>(cut ? args.m / args.groups : args.m);
+    if (!boxed_) return;
+    tile_rows = rows_of_cluster<shape>(cut ? args.m / args.groups : args.m);
+    if constexpr (kernels_of::has_transposed) {
+      transposed_ = cut && is_transposed(args);
+      if (transposed_) tile_rows = kernels_of::transposed::rows;
+    }
   }
 
   Epilogue epilogue;
@@ -74,6 +95,13 @@ class panel_products {
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
     if (!boxed_) return of_tiles{epilogue}.multiply(args, stream);
     const bool by_table = args.table.rows != nullptr && !args.sums_rows;
+    if constexpr (kernels_of::has_transposed) {
+      if (transposed_ && by_table) {
+        return launch_transposed<typename kernels_of::transposed>(
+            kernels_of::of_weights(args.b.across), args, blocks_sharing_rows, multiprocessors_,
+            stream);
+      }
+    }
     return launch_panels<shape>(kernels_of::of_operands(args.a.across, args.b.across), args,
                                 by_table ? tile_rows : rows_of_cluster<shape>(args.rows),
                                 multiprocessors_, stream, epilogue);
@@ -93,8 +121,25 @@ class panel_products {
            (args.d_out.data == nullptr || is_boxed(args.d_out, args.n));
   }
 
+  /// Rows of a group, on average, from which tiles of rows by columns are as fast.
+  static constexpr std::int64_t most_transposed_rows = 1024;
+  static constexpr int blocks_sharing_rows = 2;
+
+  /// Whether rows of groups are the narrow side of products: groups of few rows, whose results
+  /// need only be stored, sixteen bytes at a time.
+  static bool is_transposed(const grouped_matmul_kernel_args& args) {
+    const bool forward = args.d_out.data == nullptr;
+    const grouped_matrix& to = forward ? args.out : args.d_lhs;
+    const bool plain = !forward || (args.rhs_bias.data == nullptr &&
+                                    args.out_init.data == nullptr && !args.has_epilogue());
+    return plain && to.type == kernels_of::config.type &&
+           lies_in_eights(to, forward ? args.n : args.k) &&
+           args.m / args.groups <= most_transposed_rows;
+  }
+
   int multiprocessors_;
   bool boxed_;
+  bool transposed_ = false;
 };
 
 /// The launch of a row with an epilogue.

@@ -34,6 +34,21 @@ bool make_panel_map(CUtensorMap& map, const sm80::factor& of, std::int64_t exten
             {prim::cuda::panel_columns, of.across ? Shape::depth : box, 1, 1}});
 }
 
+/// Launches blocks that stay, in clusters of so many, for so many tiles of a cluster.
+template <class Shape, class... Parameters>
+cudaError_t launch_staying(void (*kernel)(product_launch, Parameters...), std::int64_t tiles,
+                           int blocks, int multiprocessors, cudaStream_t stream,
+                           const product_launch& all, const Parameters&... parameters) {
+  const std::int64_t clusters =
+      std::min<std::int64_t>(tiles, std::max(multiprocessors / blocks, 1));
+  // The kernel before is the one that writes the table, if there is one.
+  const bool dependent = all.product.table.rows != nullptr && !all.product.sums_rows;
+  return prim::cuda::launch_clusters(kernel, cuda::grid_of(clusters * blocks), blocks,
+                                     Shape::threads,
+                                     static_cast<int>(sizeof(typename Shape::shared_memory)),
+                                     stream, dependent, all, parameters...);
+}
+
 /// Launches a kernel of panels of `Shape`, whose operands the copy unit addresses, over all tiles
 /// of a product; `rows` are those of a cluster.
 template <class Shape, class... Parameters>
@@ -48,12 +63,23 @@ cudaError_t launch_panels(void (*kernel)(product_launch, Parameters...), const p
         make_panel_map<Shape>(all.b, args.b, args.columns, args, Shape::columns / 2))) {
     return cudaErrorNotSupported;
   }
-  const int blocks = rows / Shape::rows;
-  const std::int64_t clusters =
-      std::min<std::int64_t>(tiles, std::max(multiprocessors / blocks, 1));
-  return prim::cuda::launch_clusters(
-      kernel, cuda::grid_of(clusters * blocks), blocks, Shape::threads,
-      static_cast<int>(sizeof(typename Shape::shared_memory)), stream, all, parameters...);
+  return launch_staying<Shape>(kernel, tiles, rows / Shape::rows, multiprocessors, stream, all,
+                               parameters...);
+}
+
+/// The same of transposed products of groups of rows, of clusters of so many blocks.
+template <class Shape>
+cudaError_t launch_transposed(void (*kernel)(product_launch), const product_args& args, int blocks,
+                              int multiprocessors, cudaStream_t stream) {
+  const std::int64_t tiles = args.tiles(Shape::rows, Shape::columns * blocks);
+  if (tiles == 0) return cudaSuccess;
+  product_launch all{.product = args, .a = {}, .b = {}};
+  if (args.depth > 0 &&
+      !(make_panel_map<Shape>(all.a, args.a, args.rows, args, Shape::box_rows) &&
+        make_panel_map<Shape>(all.b, args.b, args.columns, args, Shape::box_columns))) {
+    return cudaErrorNotSupported;
+  }
+  return launch_staying<Shape>(kernel, tiles, blocks, multiprocessors, stream, all);
 }
 
 }  // namespace tessera::kernels::grouped_matmul::sm90

@@ -54,6 +54,31 @@ struct tile_shape {
   };
 };
 
+/// What a warp that brings operands does: tells those that multiply of every tile of its cluster,
+/// place(number), and of the end, and has one thread bring(tile). The first number is that of the
+/// cluster, what follows one is next(number).
+template <class Shape, class Next, class Place, class Bring>
+__device__ __forceinline__ void announce_tiles(typename Shape::shared_memory& shared, int blocks,
+                                               const Next& next, const Place& place,
+                                               const Bring& bring) {
+  const std::uint32_t tiles = prim::cuda::shared_address(&shared.of_tile);
+  const bool leads = threadIdx.x % prim::cuda::warp_size == 0;
+  prim::cuda::ring_place<2> ring;
+  prim::cuda::wait_for_grid_before();
+  for (std::int64_t tile = blockIdx.x / blocks;; tile = next(tile)) {
+    const tile_place at = place(tile);
+    ring.wait_empty(tiles);
+    if (leads) {
+      shared.tile[ring.stage()] = at;
+      prim::cuda::arrive(ring.full(tiles));
+    }
+    ring.advance();
+    if (!at.exists) return;
+    if (leads) bring(at);
+    __syncwarp();
+  }
+}
+
 /// The warp that finds tiles and keeps their operands on their way.
 template <class Shape, bool AcrossA, bool AcrossB>
 class producer {
@@ -64,22 +89,16 @@ class producer {
       : all_(all), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
-    const std::uint32_t tiles = prim::cuda::shared_address(&shared_.of_tile);
     const int rows = Shape::rows * blocks_;
-    const bool leads = threadIdx.x % prim::cuda::warp_size == 0;
-    for (std::int64_t tile = blockIdx.x / blocks_;; tile += gridDim.x / blocks_) {
-      tile_place at = sm80::place_of(all_.product, tile, rows, Shape::columns, band_rows / rows);
-      at.row += Shape::rows * rank_;
-      tile_place_.wait_empty(tiles);
-      if (leads) {
-        shared_.tile[tile_place_.stage()] = at;
-        prim::cuda::arrive(tile_place_.full(tiles));
-      }
-      tile_place_.advance();
-      if (!at.exists) return;
-      if (leads) bring(at);
-      __syncwarp();
-    }
+    announce_tiles<Shape>(
+        shared_, blocks_, [&](std::int64_t tile) { return tile + gridDim.x / blocks_; },
+        [&](std::int64_t tile) {
+          tile_place at =
+              sm80::place_of(all_.product, tile, rows, Shape::columns, band_rows / rows);
+          at.row += Shape::rows * rank_;
+          return at;
+        },
+        [&](const tile_place& at) { bring(at); });
   }
 
  private:
@@ -139,7 +158,6 @@ class producer {
   memory& shared_;
   const int rank_ = static_cast<int>(prim::cuda::block_in_cluster());
   const int blocks_ = static_cast<int>(prim::cuda::blocks_of_cluster());
-  prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Shape::stages> stage_place_;
 };
 
@@ -277,11 +295,10 @@ class consumer : protected tile_taker<Shape> {
   typename product::sum_type sums_[Shape::columns / 2];
 };
 
-/// What every kernel of panels does: one warp brings operands, warpgroups run `consume(number)`.
-template <class Shape, bool AcrossA, bool AcrossB, class Consume>
-__device__ __forceinline__ void run_block(const product_launch& all,
-                                          typename Shape::shared_memory& shared,
-                                          const Consume& consume) {
+/// What every kernel of panels does: one warp runs `produce()`, warpgroups run `consume(number)`.
+template <class Shape, class Produce, class Consume>
+__device__ __forceinline__ void run_block(typename Shape::shared_memory& shared,
+                                          const Produce& produce, const Consume& consume) {
   const int warpgroup = prim::cuda::warpgroup_index();
   if (threadIdx.x == 0) {
     const int blocks = static_cast<int>(prim::cuda::blocks_of_cluster());
@@ -292,9 +309,7 @@ __device__ __forceinline__ void run_block(const product_launch& all,
   prim::cuda::wait_for_cluster();
   if (warpgroup == Shape::consumers) {
     prim::cuda::give_registers<Shape::producer_registers>();
-    if (threadIdx.x / prim::cuda::warp_size == Shape::consumer_warps) {
-      producer<Shape, AcrossA, AcrossB>(all, shared).run();
-    }
+    if (threadIdx.x / prim::cuda::warp_size == Shape::consumer_warps) produce();
     __syncwarp();
   } else {
     prim::cuda::take_registers<Shape::consumer_registers>();
@@ -302,6 +317,15 @@ __device__ __forceinline__ void run_block(const product_launch& all,
   }
   // Others may still arrive at this block's barriers.
   prim::cuda::wait_for_cluster();
+}
+
+/// The same, where the warp brings operands that lie as the flags say.
+template <class Shape, bool AcrossA, bool AcrossB, class Consume>
+__device__ __forceinline__ void run_block(const product_launch& all,
+                                          typename Shape::shared_memory& shared,
+                                          const Consume& consume) {
+  run_block<Shape>(
+      shared, [&] { producer<Shape, AcrossA, AcrossB>(all, shared).run(); }, consume);
 }
 
 /// All tiles of a product whose operands lie as the flags say.

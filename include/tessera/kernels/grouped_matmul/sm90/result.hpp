@@ -61,7 +61,8 @@ struct result_rows {
 };
 
 /// Whether eight columns of a matrix of the result's size are 16 bytes at a multiple of 16.
-__device__ __forceinline__ bool lies_in_eights(const grouped_matrix& of, std::int64_t columns) {
+__host__ __device__ __forceinline__ bool lies_in_eights(const grouped_matrix& of,
+                                                        std::int64_t columns) {
   const auto bits = reinterpret_cast<std::uintptr_t>(of.data) |
                     static_cast<std::uintptr_t>((of.row | of.group | columns) * 2);
   return (of.type == dtype::bf16 || of.type == dtype::f16) && bits % 16 == 0;

@@ -126,7 +126,7 @@ class scaled_products {
     return prim::cuda::launch_clusters(
         kernels_of::with_scales(how_, args.a.matrix.type, args.b.matrix.type),
         cuda::grid_of(clusters * blocks), blocks, shape::threads, kernels_of::shared_bytes, stream,
-        launch, epilogue);
+        false, launch, epilogue);
   }
 
  private:

@@ -140,7 +140,7 @@ class row_launch {
     if (blocks == 1) return enqueue(kernel, count, threads, shared_bytes, arguments...);
     if (code_ != cudaSuccess || count == 0) return;
     code_ = prim::cuda::launch_clusters(kernel, cuda::grid_of(count * blocks), blocks, threads,
-                                        shared_bytes, stream_, arguments...);
+                                        shared_bytes, stream_, false, arguments...);
   }
   /// What launches of others came to.
   void add(cudaError_t code) {

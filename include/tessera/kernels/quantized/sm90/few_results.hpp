@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/quantized/sm90/streamed_shares.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>

@@ -100,8 +100,8 @@ class streamed_kernels {
       return both;
     }
   }
-  /// Of one matrix: 2, 8 and 16 rows of whole numbers with groups of 64 or more, 256 with any; 2 of
-  /// E2M1.
+  /// Of one matrix: 2, 8 and 16 rows of whole numbers with groups of 64 or more, 256 with any,
+  /// where there are more than 128; 2 of E2M1.
   static auto dense_rows() {
     const std::array all{few<whole4, false, 64, 2>(), few<whole4, false, 64, 8>(),
                          few<whole4, false, 64, 16>(), any<whole4, false, false, 256>(),
@@ -135,7 +135,7 @@ class streamed_kernels {
     const packed_weights& weights = call.weights;
     if (call.group_sizes != nullptr || weights.bits != 4) return none;
     if (weights.mode == weight_mode::affine) {
-      if (call.batch > 256) return 3;
+      if (call.batch > 128) return 3;
       if (call.batch > 16 || weights.group_size < 64) return none;
       return call.batch <= 2 ? 0 : call.batch <= 8 ? 1 : 2;
     }

@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <tessera/families/quantized/config.hpp>
 #include <tessera/families/quantized/kernel_args.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
