@@ -62,6 +62,13 @@ inline constexpr bool walks_shown_tiles = false;
 template <class Mask>
 inline constexpr bool shows_whole_tiles = false;
 
+/// Keys of rows that all see the first one, of few keys.
+template <int Rows>
+struct keys_from_first {
+  std::uint16_t end[Rows];
+  __device__ __forceinline__ row_keys operator[](int row) const { return {0, end[row]}; }
+};
+
 /// Compile-time numbers of one kernel, with the user's functors.
 template <class Kernel, class Hooks = flash_hooks<>>
 struct kernel_traits {
@@ -123,9 +130,14 @@ struct kernel_traits {
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
   /// 64 would spill 8 bytes.
-  static constexpr bool trusts_reference = !modifies && !drops &&
+  static constexpr bool trusts_reference = (!modifies || whole_tiles) && !drops &&
                                            (codes_of_heads || config.head_dim <= 128) &&
                                            !(reads_runs && config.head_dim <= 64);
+  /// So many of the last columns of keys lie apart from the others (`key_tail`).
+  static constexpr int tail_columns = [] {
+    if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
+    return 0;
+  }();
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
@@ -163,6 +175,8 @@ struct kernel_traits {
       prim::cuda::panel_row_bytes / static_cast<int>(size_of(config.type));
   static constexpr int panels_of(int width) { return (width + line_elements - 1) / line_elements; }
   static constexpr int qk_panels = panels_of(head_dim);
+  static constexpr int tail_panels = panels_of(tail_columns);
+  static_assert(tail_columns % line_elements == 0 && head_dim % line_elements * tail_columns == 0);
   static constexpr int v_panels = panels_of(v_head_dim);
   static constexpr int q_panel_bytes = block_q * prim::cuda::panel_row_bytes;
   static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
@@ -174,7 +188,10 @@ struct kernel_traits {
 
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int stages = sm90_stages::of(config).kv;
+  static constexpr int v_stages = sm90_stages::of(config).kv;
+  /// Tiles of 128 rows ask the L2 cache for more than others, and wait for keys: of masks of whole
+  /// tiles, where little is to be known of rows, there is room for a third place.
+  static constexpr int k_stages = whole_tiles ? 3 : v_stages;
 
   /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
   /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
@@ -202,6 +219,17 @@ struct walked_tiles {
 };
 struct no_walk {};
 
+/// The last work tiles of a launch in the order in which blocks take them, where that is not their
+/// own (sparse_attention/sm90/tile_order.hpp).
+inline constexpr int most_sorted_tiles = 256, tile_ranks = 64;
+struct tile_order {
+  std::uint64_t is_there;                  ///< full once `tiles` are
+  std::uint16_t tiles[most_sorted_tiles];  ///< behind the first of them
+  std::uint16_t begin[tile_ranks + 1];     ///< of the work tiles of a rank; of none
+  std::uint8_t ranks[most_sorted_tiles];   ///< of work tiles
+};
+struct own_order {};
+
 /// The same for score modification, which is not to cap again what has been capped.
 template <class Traits>
 struct modified_traits : Traits {
@@ -225,24 +253,27 @@ struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_w
   std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
   int partials_of_row = 1;               ///< how far that of the next row is from it
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
-  row_keys keys[Traits::block_q];
+  std::conditional_t<Traits::whole_tiles, keys_from_first<Traits::block_q>,
+                     row_keys[Traits::block_q]>
+      keys;
 };
 
 /// Shared memory of a block.
 template <class Traits>
 struct shared_plan {
   alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
-  alignas(1024) unsigned char k[Traits::stages][Traits::k_bytes];
-  alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
+  alignas(1024) unsigned char k[Traits::k_stages][Traits::k_bytes];
+  alignas(1024) unsigned char v[Traits::v_stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
-  std::uint64_t of_work[2];              ///< full once the producer may bring the tile
-  std::uint64_t next_wanted;             ///< the producer is about to end a tile
+  std::uint64_t of_work[2];   ///< full once the producer may bring the tile
+  std::uint64_t next_wanted;  ///< the producer is about to end a tile
+  [[no_unique_address]] std::conditional_t<Traits::whole_tiles, tile_order, own_order> order;
   float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
   bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
-  prim::cuda::ring_barriers<Traits::stages> of_k;
-  prim::cuda::ring_barriers<Traits::stages> of_v;
+  prim::cuda::ring_barriers<Traits::k_stages> of_k;
+  prim::cuda::ring_barriers<Traits::v_stages> of_v;
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
@@ -254,12 +285,17 @@ struct shared_plan {
       prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
     }
     prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
+    if constexpr (Traits::whole_tiles) {
+      prim::cuda::init_barrier(prim::cuda::shared_address(&order.is_there), 1);
+    }
   }
 };
 
 template <class Traits>
 constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
-                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
+                                  static_cast<std::size_t>(!Traits::whole_tiles
+                                                               ? shared_memory_bytes(Traits::config)
+                                                               : most_shared_memory_bytes_sm90);
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays
@@ -346,7 +382,7 @@ struct launch_args {
 /// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
 /// or of a part of a page, of out with boxes of a warp's rows.
 struct tensor_maps {
-  CUtensorMap q, k, v, out;
+  CUtensorMap q, k, k_tail, v, out;
 };
 
 /// What products are multiplied by where they become logits.
