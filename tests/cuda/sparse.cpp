@@ -45,12 +45,13 @@ constexpr row_names rows_of_head_dims[] = {
 
 /// Tensors [1, heads, tokens, head dim] of one call.
 struct tokens_of_heads {
-  static constexpr std::int64_t q_heads = 4, kv_heads = 2, length = 700;
-  std::int64_t head_dim;
+  static constexpr std::int64_t q_heads = 4, kv_heads = 2;
+  std::int64_t head_dim, length;
   std::vector<bf16> q, k, v, out, d_out, d_q, d_k, d_v;
   std::vector<float> lse;
 
-  explicit tokens_of_heads(std::int64_t width) : head_dim(width) {
+  explicit tokens_of_heads(std::int64_t width, std::int64_t tokens = 700)
+      : head_dim(width), length(tokens) {
     support::random_source random(5);
     for (auto [rows, heads] :
          {std::pair{&q, q_heads}, {&k, kv_heads}, {&v, kv_heads}, {&d_out, q_heads}}) {
@@ -129,6 +130,46 @@ void run_on(const char* row, const char* operation, const Args& args, const Opti
   ASSERT_TRUE(done) << done.message();
 }
 
+/// Runs a row with a mask of blocks of 64 x 128, and with a mask of pairs besides that hides
+/// nothing.
+void expect_bits_of_pairs(const char* row, std::int64_t mask_heads, bool causal,
+                          tokens_of_heads& of) {
+  // The first blocks of keys are not finite, and hidden from every second block of rows; some rows
+  // see nothing.
+  const std::int64_t block_rows = (of.length + 63) / 64, block_keys = (of.length + 127) / 128;
+  std::vector<std::uint8_t> shown;
+  for (std::int64_t at = 0; at < mask_heads * block_rows * block_keys; ++at) {
+    const std::int64_t block = at / block_keys % block_rows, key = at % block_keys;
+    shown.push_back(block % 5 != 3 && (block + key + at / 100) % (key == 0 ? 2 : 3) == 0 ? 1 : 0);
+  }
+  for (auto* rows : {&of.k, &of.v}) {
+    std::fill(rows->begin(), rows->begin() + 3 * of.head_dim,
+              bf16(std::numeric_limits<float>::quiet_NaN()));
+  }
+  const std::uint8_t all_pairs = 1;
+  blocksparse_attention_args args{
+      .q = of.rows(of.q, of.q_heads),
+      .k = of.rows(of.k, of.kv_heads),
+      .v = of.rows(of.v, of.kv_heads),
+      .block_mask = view(shown.data(), {std::int64_t{1}, mask_heads, block_rows, block_keys}),
+      .out = of.rows(of.out, of.q_heads),
+      .lse = view(of.lse.data(), {std::int64_t{1}, of.q_heads, of.length})};
+  const blocksparse_attention_options options{.causal = causal, .block_q = 64, .block_k = 128};
+  run_on(row, "blocksparse_attention", args, options);
+  const std::vector<bf16> got = of.out;
+  const std::vector<float> got_lse = of.lse;
+  args.mask =
+      view(&all_pairs, {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1}});
+  std::fill(of.out.begin(), of.out.end(), bf16(-1.0f));
+  run_on(row, "blocksparse_attention", args, options);
+  const auto are_same = [](auto x, auto y) {
+    const auto a = static_cast<float>(x), b = static_cast<float>(y);
+    return a == b || (std::isnan(a) && std::isnan(b));
+  };
+  EXPECT_TRUE(std::equal(got.begin(), got.end(), of.out.begin(), are_same));
+  EXPECT_TRUE(std::equal(got_lse.begin(), got_lse.end(), of.lse.begin(), are_same));
+}
+
 TEST(blocksparse_attention, masks_of_whole_blocks_have_the_bits_of_masks_of_pairs) {
   for (const support::tested_row& tested : support::tested_rows()) {
     if (tested.kind->name != sparse_attention_family::name) continue;
@@ -137,48 +178,18 @@ TEST(blocksparse_attention, masks_of_whole_blocks_have_the_bits_of_masks_of_pair
         config.type != dtype::bf16 || !support::runs_here(config.target)) {
       continue;
     }
+    const std::string row(tested.row->name);
     for (const bool causal : {false, true}) {
       for (const std::int64_t heads : {std::int64_t{1}, tokens_of_heads::q_heads}) {
-        SCOPED_TRACE(std::string(tested.row->name) + (causal ? ", causal" : "") +
-                     (heads == 1 ? "" : ", of each head"));
+        SCOPED_TRACE(row + (causal ? ", causal" : "") + (heads == 1 ? "" : ", of each head"));
         tokens_of_heads of(config.head_dim);
-        // The first blocks of keys are not finite, and hidden from every second block of rows;
-        // some rows see nothing.
-        constexpr std::int64_t block_rows = (tokens_of_heads::length + 63) / 64, block_keys = 6;
-        std::vector<std::uint8_t> shown;
-        for (std::int64_t at = 0; at < heads * block_rows * block_keys; ++at) {
-          const std::int64_t row = at / block_keys % block_rows, key = at % block_keys;
-          shown.push_back(row % 5 != 3 && (row + key + at / 100) % (key == 0 ? 2 : 3) == 0 ? 1 : 0);
-        }
-        for (auto* rows : {&of.k, &of.v}) {
-          std::fill(rows->begin(), rows->begin() + 3 * config.head_dim,
-                    bf16(std::numeric_limits<float>::quiet_NaN()));
-        }
-        const std::uint8_t all_pairs = 1;
-        blocksparse_attention_args args{
-            .q = of.rows(of.q, of.q_heads),
-            .k = of.rows(of.k, of.kv_heads),
-            .v = of.rows(of.v, of.kv_heads),
-            .block_mask = view(shown.data(), {std::int64_t{1}, heads, block_rows, block_keys}),
-            .out = of.rows(of.out, of.q_heads),
-            .lse = view(of.lse.data(), {std::int64_t{1}, of.q_heads, of.length})};
-        const blocksparse_attention_options options{
-            .causal = causal, .block_q = 64, .block_k = 128};
-        run_on(std::string(tested.row->name).c_str(), "blocksparse_attention", args, options);
-        const std::vector<bf16> got = of.out;
-        const std::vector<float> got_lse = of.lse;
-        args.mask =
-            view(&all_pairs, {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1}});
-        std::fill(of.out.begin(), of.out.end(), bf16(-1.0f));
-        run_on(std::string(tested.row->name).c_str(), "blocksparse_attention", args, options);
-        const auto are_same = [](auto x, auto y) {
-          const auto a = static_cast<float>(x), b = static_cast<float>(y);
-          return a == b || (std::isnan(a) && std::isnan(b));
-        };
-        EXPECT_TRUE(std::equal(got.begin(), got.end(), of.out.begin(), are_same));
-        EXPECT_TRUE(std::equal(got_lse.begin(), got_lse.end(), of.lse.begin(), are_same));
+        expect_bits_of_pairs(row.c_str(), heads, causal, of);
       }
     }
+    // More work tiles than blocks have two of: the last are taken in another order.
+    SCOPED_TRACE(row + ", many work tiles");
+    tokens_of_heads of(config.head_dim, 12200);
+    expect_bits_of_pairs(row.c_str(), 1, true, of);
   }
 }
 

@@ -86,6 +86,13 @@ struct shared_prefixes {
   std::int64_t count = 0;
 };
 
+/// The last columns of keys where they are a tensor of their own, which heads may share.
+struct key_tail {
+  const void* data = nullptr;
+  row_strides strides{};  ///< of heads: 0 if all have the same
+  int columns = 0;        ///< those behind are zeros
+};
+
 inline constexpr std::int64_t unbounded = INT64_MAX;
 
 /// Arguments of one forward launch.
@@ -95,6 +102,7 @@ struct attention_kernel_args {
   const void* v = nullptr;
   void* out = nullptr;
   row_strides q_strides{}, k_strides{}, v_strides{}, out_strides{};
+  key_tail k_tail{};  ///< rows that take keys in two parts: `k` has the others
   page_table pages{};
   shared_prefixes prefixes{};  ///< paged
   /// q of f8_e4m3: what its elements are multiplied by, a number for each head of k; null: 1.

@@ -146,10 +146,19 @@ class careful_row {
 
   __device__ __forceinline__ float logit_of(int key) const {
     const stored* k = key_row<Traits>(args_, work_, call_.k, call_.k_strides, key);
+    constexpr int of_tail = Traits::tail_columns / 32;
     float score = 0.0f;
 #pragma unroll
-    for (int i = 0; i < qk_columns; ++i) {
+    for (int i = 0; i < qk_columns - of_tail; ++i) {
       score = fmaf(q_[i], element(k, i, Traits::head_dim), score);
+    }
+    if constexpr (of_tail > 0) {
+      const stored* tail =
+          key_row<Traits>(args_, work_, call_.k_tail.data, call_.k_tail.strides, key);
+#pragma unroll
+      for (int i = 0; i < of_tail; ++i) {
+        score = fmaf(q_[qk_columns - of_tail + i], element(tail, i, call_.k_tail.columns), score);
+      }
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {

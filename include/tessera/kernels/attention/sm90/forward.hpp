@@ -119,6 +119,8 @@ class consumer {
                                      planned.work.k_len - tile * Traits::block_kv, warpgroup_);
       }
       for (--tile; tile >= first; --tile) {
+        // The last keys that a row sees may end with the first tile that all see.
+        const bool begins = tile + 1 >= full_last;
         if constexpr (Traits::walks_tiles) {
           tile = lane_.walk.before(planned, warpgroup_, tile + 1, first);
           if (tile < first) break;
@@ -127,9 +129,7 @@ class consumer {
           if (tile < first) break;
         }
         const bool hides_some = Traits::whole_tiles && lane_.walk.hides_some(tile);
-        // The last keys that a row sees may end with the first tile that all see.
-        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first,
-                  tile + 1 >= full_last);
+        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first, begins);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
@@ -321,9 +321,15 @@ class consumer {
     release(barriers_of_v(), v_place_);
     v_place_.advance();
   }
-  /// The values of the tile whose keys have been released: in the same place of their ring.
+  /// The values of the tile whose keys have been released: in the same place of their ring, if it
+  /// is as long.
   __device__ __forceinline__ void wait_for_values() {
-    k_place_.wait_full(barriers_of_v());
+    if constexpr (Traits::k_stages == Traits::v_stages) {
+      k_place_.wait_full(barriers_of_v());
+    } else {
+      next_v_place_.wait_full(barriers_of_v());
+      next_v_place_.advance();
+    }
     k_place_.advance();
   }
   /// The queries of the work tile: as many have been before as work tiles.
@@ -351,8 +357,9 @@ class consumer {
   const int warpgroup_;
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
-  prim::cuda::ring_place<Traits::stages> k_place_;  ///< of values too, until they have arrived
-  prim::cuda::ring_place<Traits::stages> v_place_;  ///< of values in use
+  prim::cuda::ring_place<Traits::k_stages> k_place_;  ///< of values too, until they have arrived
+  prim::cuda::ring_place<Traits::v_stages> v_place_;  ///< of values in use
+  prim::cuda::ring_place<Traits::v_stages> next_v_place_;  ///< where rings differ, until then
 };
 
 template <class Kernel, class Hooks>
@@ -380,6 +387,9 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
     if (warp == 0) producer<traits>(args, maps, shared).run();
     if (warp == 1) plan_tiles<Kernel, traits>(args, hooks, shared);
+    if constexpr (traits::whole_tiles) {
+      if (warp == 2) hooks.mask.sort_tiles(args, shared);
+    }
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
     consumer<traits>(args, maps, hooks, shared, warpgroup - 1).run();

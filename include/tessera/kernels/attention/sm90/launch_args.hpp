@@ -104,8 +104,17 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
     return maps;
   }
   launched.boxed_k = prim::cuda::make_tensor_map(
-      maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim, args.kv_heads, args.kv_len,
-                               entries, 1, Traits::block_kv));
+      maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim - Traits::tail_columns,
+                               args.kv_heads, args.kv_len, entries, 1, Traits::block_kv));
+  if constexpr (Traits::tail_columns > 0) {
+    const key_tail& tail = args.k_tail;
+    const int heads = tail.strides.head == 0 ? 1 : args.kv_heads;
+    launched.boxed_k =
+        prim::cuda::make_tensor_map(
+            maps.k_tail, boxes_of<stored>(tail.data, tail.strides, tail.columns, heads, args.kv_len,
+                                          entries, 1, Traits::block_kv)) &&
+        launched.boxed_k;
+  }
   if constexpr (Traits::codes_of_heads) return maps;
   launched.boxed_v = prim::cuda::make_tensor_map(
       maps.v, boxes_of<stored>(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len,

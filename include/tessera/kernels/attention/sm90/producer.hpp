@@ -72,7 +72,7 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
     planned_tile<Traits>& planned = shared.tile[place.stage()];
     const std::uint32_t known = place.full(prim::cuda::shared_address(&shared.of_work));
     if constexpr (Traits::whole_tiles) {
-      hooks.mask.plan(args, index, planned, known);
+      hooks.mask.plan(args, hooks.mask.tile_in_order(args, shared, index), planned, known);
     } else {
       plan_tile<Traits>(args, hooks, index, planned, known);
     }
@@ -199,6 +199,10 @@ class producer {
   }
 
   __device__ __forceinline__ void bring_keys(const work_tile& work, int key0) {
+    if constexpr (Traits::tail_columns > 0) {
+      bring_keys_of_parts(work, key0);
+      return;
+    }
     bring<Traits::qk_panels>(work, key0, prim::cuda::shared_address(&shared_.of_k),
                              prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
                              args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides,
@@ -213,6 +217,32 @@ class producer {
                             prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
                             args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides,
                             pairs_in(Traits::v_head_dim));
+  }
+
+  /// A tile of keys whose last columns lie apart.
+  __device__ __forceinline__ void bring_keys_of_parts(const work_tile& work, int key0) {
+    constexpr int panels = Traits::qk_panels - Traits::tail_panels;
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_k);
+    const std::uint32_t to = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
+    const std::uint32_t full = k_place_.full(barriers);
+    const std::uint32_t to_tail = to + panels * Traits::kv_panel_bytes;
+    const key_tail& tail = args_.call.k_tail;
+    k_place_.wait_empty(barriers);
+    if (args_.boxed_k) {
+      if (lane() == 0) {
+        prim::cuda::arrive_expecting(full, Traits::k_bytes);
+        bring_boxes<panels>(work, key0, to, full, maps_.k, work.kv_head);
+        bring_boxes<Traits::tail_panels>(work, key0, to_tail, full, maps_.k_tail,
+                                         tail.strides.head == 0 ? 0 : work.kv_head);
+      }
+    } else {
+      copy_keys<panels>(work, key0, to, args_.call.k, args_.call.k_strides,
+                        pairs_in(Traits::head_dim - Traits::tail_columns));
+      copy_keys<Traits::tail_panels>(work, key0, to_tail, tail.data, tail.strides,
+                                     pairs_in(tail.columns));
+      if (lane() == 0) prim::cuda::arrive(full);
+    }
+    k_place_.advance();
   }
 
   /// A tile of values as values_across.hpp has left it.
@@ -249,11 +279,10 @@ class producer {
   }
 
   /// A tile of keys or values. Rows behind the sequence are those of others, or zeros.
-  template <int Panels>
+  template <int Panels, int Stages>
   __device__ __forceinline__ void bring(const work_tile& work, int key0, std::uint32_t barriers,
-                                        std::uint32_t to,
-                                        prim::cuda::ring_place<Traits::stages>& place, bool boxed,
-                                        const CUtensorMap& map, const void* data,
+                                        std::uint32_t to, prim::cuda::ring_place<Stages>& place,
+                                        bool boxed, const CUtensorMap& map, const void* data,
                                         const row_strides& strides, int width) {
     const std::uint32_t full = place.full(barriers);
     if constexpr (Traits::paged) {
@@ -269,27 +298,41 @@ class producer {
     }
     place.wait_empty(barriers);
     if (boxed) {
-      const int entry = entry_of(args_.call, work);
       if (lane() == 0) {
         prim::cuda::arrive_expecting(full, Panels * Traits::kv_panel_bytes);
-#pragma unroll
-        for (int panel = 0; panel < Panels; ++panel) {
-          prim::cuda::copy_box(
-              to + panel * Traits::kv_panel_bytes, map, full,
-              {panel * prim::cuda::panel_columns, work.kv_head, work.k_begin + key0, entry},
-              prim::cuda::cache_hint::evict_last);
-        }
+        bring_boxes<Panels>(work, key0, to, full, map, work.kv_head);
       }
     } else {
-      copy_rows<Panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
-                        [&](int row) -> const std::uint16_t* {
-                          if (key0 + row >= work.k_len) return nullptr;
-                          return reinterpret_cast<const std::uint16_t*>(
-                              key_row<Traits>(args_, work, data, strides, key0 + row));
-                        });
+      copy_keys<Panels>(work, key0, to, data, strides, width);
       if (lane() == 0) prim::cuda::arrive(full);
     }
     place.advance();
+  }
+
+  /// Panels of a tile of keys or values by the copy unit. By one thread.
+  template <int Panels>
+  __device__ __forceinline__ void bring_boxes(const work_tile& work, int key0, std::uint32_t to,
+                                              std::uint32_t full, const CUtensorMap& map,
+                                              int head) const {
+    const int entry = entry_of(args_.call, work);
+#pragma unroll
+    for (int panel = 0; panel < Panels; ++panel) {
+      prim::cuda::copy_box(to + panel * Traits::kv_panel_bytes, map, full,
+                           {panel * prim::cuda::panel_columns, head, work.k_begin + key0, entry},
+                           prim::cuda::cache_hint::evict_last);
+    }
+  }
+  /// The same by the warp.
+  template <int Panels>
+  __device__ __forceinline__ void copy_keys(const work_tile& work, int key0, std::uint32_t to,
+                                            const void* data, const row_strides& strides,
+                                            int width) const {
+    copy_rows<Panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
+                      [&](int row) -> const std::uint16_t* {
+                        if (key0 + row >= work.k_len) return nullptr;
+                        return reinterpret_cast<const std::uint16_t*>(
+                            key_row<Traits>(args_, work, data, strides, key0 + row));
+                      });
   }
 
   const launch_args& args_;
@@ -297,7 +340,8 @@ class producer {
   plan& shared_;
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::q_stages> q_place_;
-  prim::cuda::ring_place<Traits::stages> k_place_, v_place_;
+  prim::cuda::ring_place<Traits::k_stages> k_place_;
+  prim::cuda::ring_place<Traits::v_stages> v_place_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

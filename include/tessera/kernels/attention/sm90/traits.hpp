@@ -13,6 +13,7 @@
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm90/key_tiles.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/common/hooks.hpp>
@@ -41,26 +42,6 @@ struct work_tile {
   int rows = 0;   ///< to write
   int used = 0;   ///< of these, inside the sequence's used length
 };
-
-/// Tiles of keys of the rows of a warpgroup or a block.
-struct tile_range {
-  int first = 0, last = 0;            ///< some row sees something of them
-  int full_first = 0, full_last = 0;  ///< every row sees all of them
-};
-
-/// Keys [begin, end) that a row sees.
-struct row_keys {
-  int begin = 0, end = 0;
-};
-
-/// Mask functors whose kernels go from one shown tile to the next, and that the planner may ask
-/// about the tiles of its work tile (tile_classes.hpp).
-template <class Mask>
-inline constexpr bool walks_shown_tiles = false;
-/// Such functors that are asked about tiles alone: all that rows of a warpgroup may see of a tile
-/// is shown to them, or nothing is.
-template <class Mask>
-inline constexpr bool shows_whole_tiles = false;
 
 /// Compile-time numbers of one kernel, with the user's functors.
 template <class Kernel, class Hooks = flash_hooks<>>
@@ -123,9 +104,14 @@ struct kernel_traits {
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
   /// 64 would spill 8 bytes.
-  static constexpr bool trusts_reference = !modifies && !drops &&
+  static constexpr bool trusts_reference = (!modifies || whole_tiles) && !drops &&
                                            (codes_of_heads || config.head_dim <= 128) &&
                                            !(reads_runs && config.head_dim <= 64);
+  /// So many of the last columns of keys lie apart from the others (`key_tail`).
+  static constexpr int tail_columns = [] {
+    if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
+    return 0;
+  }();
   static constexpr int head_dim = config.head_dim;
   static constexpr int v_head_dim = config.v_head_dim;
   /// What products make of head dims: the columns behind are zeros, which the copy unit brings.
@@ -163,6 +149,8 @@ struct kernel_traits {
       prim::cuda::panel_row_bytes / static_cast<int>(size_of(config.type));
   static constexpr int panels_of(int width) { return (width + line_elements - 1) / line_elements; }
   static constexpr int qk_panels = panels_of(head_dim);
+  static constexpr int tail_panels = panels_of(tail_columns);
+  static_assert(tail_columns % line_elements == 0 && head_dim % line_elements * tail_columns == 0);
   static constexpr int v_panels = panels_of(v_head_dim);
   static constexpr int q_panel_bytes = block_q * prim::cuda::panel_row_bytes;
   static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
@@ -174,7 +162,10 @@ struct kernel_traits {
 
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int stages = sm90_stages::of(config).kv;
+  static constexpr int v_stages = sm90_stages::of(config).kv;
+  /// Tiles of 128 rows ask the L2 cache for more than others, and wait for keys: of masks of whole
+  /// tiles, where little is to be known of rows, there is room for a third place.
+  static constexpr int k_stages = whole_tiles ? 3 : v_stages;
 
   /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
   /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
@@ -185,22 +176,6 @@ struct kernel_traits {
 
 /// Rows of a warp of a consumer.
 inline constexpr int rows_of_warp = 16;
-
-/// How much the rows of a work tile see of 32 tiles of keys: bit i is of the i-th.
-struct alignas(16) class_words {
-  std::uint32_t some[3];        ///< some row of the warpgroup may see something
-  std::uint32_t some_of_block;  ///< some row of the work tile
-  std::uint32_t whole[3];  ///< every row of the warpgroup sees all, as far as its interval goes
-  std::uint32_t unused;
-};
-
-/// Words that a planner leaves in shared memory, of calls with so many tiles of keys.
-inline constexpr int near_words = 8;
-struct walked_tiles {
-  class_words words[near_words];
-  int late;  ///< the next work tile is wanted once tiles of keys from here on are brought
-};
-struct no_walk {};
 
 /// The same for score modification, which is not to cap again what has been capped.
 template <class Traits>
@@ -225,24 +200,27 @@ struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_w
   std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
   int partials_of_row = 1;               ///< how far that of the next row is from it
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
-  row_keys keys[Traits::block_q];
+  std::conditional_t<Traits::whole_tiles, keys_from_first<Traits::block_q>,
+                     row_keys[Traits::block_q]>
+      keys;
 };
 
 /// Shared memory of a block.
 template <class Traits>
 struct shared_plan {
   alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
-  alignas(1024) unsigned char k[Traits::stages][Traits::k_bytes];
-  alignas(1024) unsigned char v[Traits::stages][Traits::v_bytes];
+  alignas(1024) unsigned char k[Traits::k_stages][Traits::k_bytes];
+  alignas(1024) unsigned char v[Traits::v_stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
-  std::uint64_t of_work[2];              ///< full once the producer may bring the tile
-  std::uint64_t next_wanted;             ///< the producer is about to end a tile
+  std::uint64_t of_work[2];   ///< full once the producer may bring the tile
+  std::uint64_t next_wanted;  ///< the producer is about to end a tile
+  [[no_unique_address]] std::conditional_t<Traits::whole_tiles, tile_order, own_order> order;
   float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
   bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
-  prim::cuda::ring_barriers<Traits::stages> of_k;
-  prim::cuda::ring_barriers<Traits::stages> of_v;
+  prim::cuda::ring_barriers<Traits::k_stages> of_k;
+  prim::cuda::ring_barriers<Traits::v_stages> of_v;
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
@@ -254,12 +232,17 @@ struct shared_plan {
       prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
     }
     prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
+    if constexpr (Traits::whole_tiles) {
+      prim::cuda::init_barrier(prim::cuda::shared_address(&order.is_there), 1);
+    }
   }
 };
 
 template <class Traits>
 constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
-                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
+                                  static_cast<std::size_t>(!Traits::whole_tiles
+                                                               ? shared_memory_bytes(Traits::config)
+                                                               : most_shared_memory_bytes_sm90);
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays
@@ -346,7 +329,7 @@ struct launch_args {
 /// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
 /// or of a part of a page, of out with boxes of a warp's rows.
 struct tensor_maps {
-  CUtensorMap q, k, v, out;
+  CUtensorMap q, k, k_tail, v, out;
 };
 
 /// What products are multiplied by where they become logits.

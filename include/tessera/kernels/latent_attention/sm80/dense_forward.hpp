@@ -100,7 +100,7 @@ class dense_forward {
       : args_(args), dense_(dense), parts_(workspace) {
     const std::int64_t tokens = args.entries * args.length;
     if (!queries_lie_joined()) parts_.take(to_.q, tokens * args.heads * width);
-    parts_.take(to_.k, tokens * args.kv_heads * width);
+    parts_.take(to_.k, tokens * args.kv_heads * key_columns());
     parts_.take(to_.v, tokens * args.kv_heads * value);
     attention_bytes_ = Dense::attention_bytes(attention_args(), multiprocessors);
     parts_.take(of_attention_, static_cast<std::int64_t>(attention_bytes_));
@@ -117,9 +117,11 @@ class dense_forward {
   status launch(const launch_context& context) const {
     if (args_.entries == 0 || args_.length == 0) return {};
     const auto stream = static_cast<cudaStream_t>(context.stream);
-    if (status done = expand(args_.w_kc, args_.nope, to_.k, width, context); !done) return done;
+    if (status done = expand(args_.w_kc, args_.nope, to_.k, key_columns(), context); !done) {
+      return done;
+    }
     if (status done = expand(args_.w_vc, value, to_.v, value, context); !done) return done;
-    if (args_.nope < width) {
+    if (args_.nope < key_columns()) {
       latent_rows shared = args_.k_pe;
       shared.head = 0;
       if (status done = join({.second = shared,
@@ -154,6 +156,24 @@ class dense_forward {
   }
 
  private:
+  /// The last columns of keys that the attention row takes from a tensor of their own.
+  static constexpr int tail_columns = [] {
+    if constexpr (requires { Dense::attention_row::tail_columns; }) {
+      return Dense::attention_row::tail_columns;
+    }
+    return 0;
+  }();
+  /// Rope parts are read where they lie, by all heads: the copy unit takes them as the tail.
+  bool ropes_stay_apart() const {
+    const latent_rows& rope = args_.k_pe;
+    return tail_columns > 0 && args_.nope == width - tail_columns && args_.rope > 0 &&
+           reinterpret_cast<std::uintptr_t>(rope.data) % 16 == 0 && rope.token > 0 &&
+           (rope.entry > 0 || args_.entries == 1) &&
+           (rope.entry | rope.token) % joined_together == 0;
+  }
+  /// Of a row of `to_.k`.
+  std::int64_t key_columns() const { return ropes_stay_apart() ? width - tail_columns : width; }
+
   /// Rows of q are as wide as they are read, at multiples of 16 bytes, rope parts included.
   bool queries_lie_joined() const {
     const auto* const begin = static_cast<const std::byte*>(args_.q.data);
@@ -173,11 +193,12 @@ class dense_forward {
   }
 
   /// Latents times the weights of each head, rows of `to` as wide as `stride`. Entries whose tokens
-  /// follow each other are one product.
+  /// follow each other are one product, and heads whose columns do.
   status expand(const latent_rows& weights, std::int64_t columns, std::uint16_t* to,
                 std::int64_t stride, const launch_context& context) const {
     const bool together = args_.entries == 1 || args_.ckv.entry == args_.length * args_.ckv.token;
     const std::int64_t products = together ? 1 : args_.entries;
+    const bool side_by_side = weights.head == columns && stride == columns;
     for (std::int64_t entry = 0; entry < products; ++entry) {
       grouped_matmul_kernel_args product;
       product.lhs = {.data = static_cast<std::uint16_t*>(args_.ckv.data) + args_.ckv.at(entry, 0),
@@ -189,9 +210,9 @@ class dense_forward {
                      .type = args_.ckv.type,
                      .group = stride,
                      .row = args_.kv_heads * stride};
-      product.groups = args_.kv_heads;
+      product.groups = side_by_side ? 1 : args_.kv_heads;
       product.m = together ? args_.entries * args_.length : args_.length;
-      product.n = columns;
+      product.n = side_by_side ? args_.kv_heads * columns : columns;
       product.k = args_.latent;
       if (status done = Dense::multiply(product, context); !done) return done;
     }
@@ -210,7 +231,17 @@ class dense_forward {
     dense.out = args_.out.data;
     dense.q_strides = queries_lie_joined() ? row_strides{args_.q.entry, args_.q.token, args_.q.head}
                                            : rows_of(args_.heads, width);
-    dense.k_strides = rows_of(args_.kv_heads, width);
+    dense.k_strides = rows_of(args_.kv_heads, key_columns());
+    if constexpr (tail_columns > 0) {
+      const latent_rows& rope = args_.k_pe;
+      constexpr int begin = width - tail_columns;
+      dense.k_tail = {.data = to_.k + begin, .strides = dense.k_strides, .columns = tail_columns};
+      if (ropes_stay_apart()) {
+        dense.k_tail = {.data = rope.data,
+                        .strides = {.batch = rope.entry, .row = rope.token},
+                        .columns = static_cast<int>(args_.rope)};
+      }
+    }
     dense.v_strides = rows_of(args_.kv_heads, value);
     dense.out_strides = {args_.out.entry, args_.out.token, args_.out.head};
     dense.lse = args_.lse;

@@ -34,18 +34,25 @@ struct dense_kernels {
         .block_q = 192,
         .block_kv = Hooks::has_mask ? 64 : 80,
         .tiling = {.warps = 16, .blocks_per_sm = 1}};
+    static constexpr int tail_columns = 64;
   };
+  template <int Columns>
   struct product_row {
-    static constexpr grouped_matmul_config config{.target = backend::cuda_sm90,
-                                                  .type = Kernel::config.type};
+    static constexpr grouped_matmul_config config{
+        .target = backend::cuda_sm90, .type = Kernel::config.type, .block_n = Columns};
   };
+  using narrow_product = grouped_matmul::sm90::launcher<product_row<128>>;
+  using wide_product = grouped_matmul::sm90::launcher<product_row<256>>;
 
   static std::vector<prim::cuda::kernel_entry> entries() {
     std::vector<prim::cuda::kernel_entry> all;
     for (const auto& entry : attention::sm90::row_kernels<attention_row, Hooks>::entries()) {
       all.push_back(entry);
     }
-    for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row>::entries()) {
+    for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row<128>>::entries()) {
+      all.push_back(entry);
+    }
+    for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row<256>>::entries()) {
       all.push_back(entry);
     }
     return all;
@@ -56,8 +63,14 @@ struct dense_kernels {
   status attend(const attention_kernel_args& args, const launch_context& context) const {
     return attention::sm90::launch_with<attention_row>(args, hooks, context);
   }
+  /// Wide tiles read less, and are fewer: where two blocks have 256 rows and columns each pair of
+  /// multiprocessors is to have one.
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
-    return cuda::launch<grouped_matmul::sm90::launcher<product_row>>(args, context);
+    constexpr std::int64_t side = 256;
+    const std::int64_t rows = (args.m + side - 1) / side, columns = (args.n + side - 1) / side;
+    const bool wide = args.n >= side && 2 * args.groups * rows * columns > 9 * context.threads / 10;
+    return wide ? cuda::launch<wide_product>(args, context)
+                : cuda::launch<narrow_product>(args, context);
   }
 };
 

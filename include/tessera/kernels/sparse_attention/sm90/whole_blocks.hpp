@@ -10,6 +10,7 @@
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/kernels/sparse_attention/sm80/visible_pairs.hpp>
+#include <tessera/kernels/sparse_attention/sm90/tile_order.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -45,9 +46,7 @@ struct whole_blocks : sm80::visible_pairs {
     }
     const attention::sm90::work_tile work = attention::sm90::dense_work_tile(args, index);
     const bool ends_early = args.call.causal;
-    // From a query to the end of the keys that it may see.
-    const int reach =
-        1 + (args.call.top_left ? 0 : static_cast<int>(args.call.kv_len - args.call.q_len));
+    const int reach = reach_of(args);
     const auto end_of = [&](int query) {
       return ends_early ? max(0, min(work.k_len, query + reach)) : work.k_len;
     };
@@ -66,11 +65,58 @@ struct whole_blocks : sm80::visible_pairs {
 #pragma unroll 1
     for (int row = lane; row < tile_rows; row += prim::cuda::warp_size) {
       const int query = work.first_query + args.heads_of_tile.quotient(row);
-      planned.keys[row] = {0, row < work.used ? end_of(query) : 0};
+      planned.keys.end[row] = static_cast<std::uint16_t>(row < work.used ? end_of(query) : 0);
     }
   }
 
+  /// Leaves the order of the last work tiles in shared memory. By a warp.
+  template <class Shared>
+  __device__ __forceinline__ void sort_tiles(const attention::sm90::launch_args& args,
+                                             Shared& shared) const {
+    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    const int first = first_sorted_tile(args), count = args.tiles - first;
+    if (count <= 0) return;
+#pragma unroll 1
+    for (int n = lane; n < count; n += prim::cuda::warp_size) {
+      const int shown = shown_blocks(args, attention::sm90::dense_work_tile(args, first + n));
+      shared.order.ranks[n] = rank_of(shown, blocks_of_keys(static_cast<int>(args.call.kv_len)));
+    }
+    sort_by_rank(shared.order, count);
+    if (lane == 0) prim::cuda::arrive(prim::cuda::shared_address(&shared.order.is_there));
+  }
+  /// The work tile that is handed out as number `index`.
+  template <class Shared>
+  __device__ __forceinline__ int tile_in_order(const attention::sm90::launch_args& args,
+                                               Shared& shared, int index) const {
+    const int first = first_sorted_tile(args);
+    if (index < first || index >= args.tiles) return index;
+    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.order.is_there), 0);
+    return first + shared.order.tiles[index - first];
+  }
+
  private:
+  /// How many blocks of keys the rows of a work tile are shown; 0 of masks that are not read 16
+  /// bytes at a time, whose work tiles keep their own order.
+  __device__ __forceinline__ int shown_blocks(const attention::sm90::launch_args& args,
+                                              const attention::sm90::work_tile& work) const {
+    if (block_mask.column != 1) return 0;
+    const int tokens =
+        attention::sm90::rows_of_warpgroup / static_cast<int>(args.heads_of_tile.value);
+    const int last = min(work.first_query + warpgroups * tokens, work.q_len) - 1;
+    const int seen = args.call.causal ? max(0, min(work.k_len, last + reach_of(args))) : work.k_len;
+    return shown_of_rows(blocks_of_row(work, work.first_query),
+                         blocks_of_row(work, min(work.first_query + tokens, last)),
+                         blocks_of_keys(seen));
+  }
+  __device__ __forceinline__ int blocks_of_keys(int keys) const {
+    const auto length = static_cast<std::uint32_t>(block_k);
+    return static_cast<int>((static_cast<std::uint32_t>(keys) + length - 1) / length);
+  }
+  /// From a query to the end of the keys that it may see.
+  static __device__ __forceinline__ int reach_of(const attention::sm90::launch_args& args) {
+    return 1 + (args.call.top_left ? 0 : static_cast<int>(args.call.kv_len - args.call.q_len));
+  }
+
   static constexpr std::int64_t longest = attention::sm90::longest_length;
   static constexpr int tile_rows = 128, tile_keys = 128, warpgroups = 2;
 
