@@ -165,24 +165,40 @@ class producer {
         token_row<typename Traits::stored>(data, strides, entry, row, head));
   }
 
+  /// Asks for the boxes of a tile of tokens; `at`: head, token, entry; `fills`: it has all rows of
+  /// its panels. By one thread.
+  template <int HeadDim>
+  static __device__ __forceinline__ void copy_tile(std::uint32_t to, int panel_bytes,
+                                                   const CUtensorMap& map, std::uint32_t full,
+                                                   const int (&at)[3], prim::cuda::cache_hint hint,
+                                                   bool fills = true) {
+    if (Traits::joins_panels_of(HeadDim) && fills) {
+      prim::cuda::copy_panels(to, map, full, at, hint);
+      return;
+    }
+#pragma unroll
+    for (int panel = 0; panel < Traits::panels_of(HeadDim); ++panel) {
+      prim::cuda::copy_box(to + panel * panel_bytes, map, full,
+                           {panel * prim::cuda::panel_columns, at[0], at[1], at[2]}, hint);
+    }
+  }
+
   __device__ __forceinline__ void bring_queries(const work_tile& work) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_q);
     const std::uint32_t to = prim::cuda::shared_address(&shared_.q[q_place_.stage()]);
     const std::uint32_t full = q_place_.full(barriers);
-    q_place_.wait_empty(barriers);
     const int token = work.q_begin + work.first_query;
+    const int first_head = work.first_head;
     const int entry = entry_of_rows<Traits>(args_, work);
+    q_place_.wait_empty(barriers);
     if (args_.boxed_q) {
       if (lane() == 0) {
         const int rows = args_.tokens_of_tile * static_cast<int>(args_.heads_of_tile.value);
         prim::cuda::arrive_expecting(full, Traits::qk_panels * static_cast<std::uint32_t>(rows) *
                                                prim::cuda::panel_row_bytes);
-#pragma unroll
-        for (int panel = 0; panel < Traits::qk_panels; ++panel) {
-          prim::cuda::copy_box(to + panel * Traits::q_panel_bytes, maps_.q, full,
-                               {panel * prim::cuda::panel_columns, work.first_head, token, entry},
-                               prim::cuda::cache_hint::evict_first);
-        }
+        copy_tile<Traits::head_dim>(to, Traits::q_panel_bytes, maps_.q, full,
+                                    {first_head, token, entry}, prim::cuda::cache_hint::evict_first,
+                                    rows == Traits::block_q);
       }
     } else {
       copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes,
@@ -199,20 +215,18 @@ class producer {
   }
 
   __device__ __forceinline__ void bring_keys(const work_tile& work, int key0) {
-    bring<Traits::qk_panels>(work, key0, prim::cuda::shared_address(&shared_.of_k),
-                             prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
-                             args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides,
-                             pairs_in(Traits::head_dim));
+    bring<Traits::head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_k),
+                            prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
+                            args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides);
   }
   __device__ __forceinline__ void bring_values(const work_tile& work, int key0) {
     if constexpr (Traits::codes_of_heads) {
       bring_values_across(work, key0);
       return;
     }
-    bring<Traits::v_panels>(work, key0, prim::cuda::shared_address(&shared_.of_v),
-                            prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
-                            args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides,
-                            pairs_in(Traits::v_head_dim));
+    bring<Traits::v_head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_v),
+                              prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
+                              args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides);
   }
 
   /// A tile of values as values_across.hpp has left it.
@@ -249,12 +263,14 @@ class producer {
   }
 
   /// A tile of keys or values. Rows behind the sequence are those of others, or zeros.
-  template <int Panels>
+  template <int HeadDim>
   __device__ __forceinline__ void bring(const work_tile& work, int key0, std::uint32_t barriers,
                                         std::uint32_t to,
                                         prim::cuda::ring_place<Traits::stages>& place, bool boxed,
                                         const CUtensorMap& map, const void* data,
-                                        const row_strides& strides, int width) {
+                                        const row_strides& strides) {
+    constexpr int panels = Traits::panels_of(HeadDim);
+    constexpr int width = pairs_in(HeadDim);
     const std::uint32_t full = place.full(barriers);
     if constexpr (Traits::paged) {
       if (boxed) {
@@ -262,26 +278,24 @@ class producer {
         const int token = min(key0 + lane() * box_of_page, work.k_len - 1);
         const token_place at = place_of(args_, work.sequence, token / box_of_page * box_of_page);
         place.wait_empty(barriers);
-        bring_pages<Panels>(at, work.kv_head, to, full, map);
+        bring_pages<panels>(at, work.kv_head, to, full, map);
         place.advance();
         return;
       }
     }
+    // Read before the wait, behind which consumers wait for the copy.
+    const int kv_head = work.kv_head;
+    const int token = work.k_begin + key0;
+    const int entry = entry_of(args_.call, work);
     place.wait_empty(barriers);
     if (boxed) {
-      const int entry = entry_of(args_.call, work);
       if (lane() == 0) {
-        prim::cuda::arrive_expecting(full, Panels * Traits::kv_panel_bytes);
-#pragma unroll
-        for (int panel = 0; panel < Panels; ++panel) {
-          prim::cuda::copy_box(
-              to + panel * Traits::kv_panel_bytes, map, full,
-              {panel * prim::cuda::panel_columns, work.kv_head, work.k_begin + key0, entry},
-              prim::cuda::cache_hint::evict_last);
-        }
+        prim::cuda::arrive_expecting(full, panels * Traits::kv_panel_bytes);
+        copy_tile<HeadDim>(to, Traits::kv_panel_bytes, map, full, {kv_head, token, entry},
+                           prim::cuda::cache_hint::evict_last);
       }
     } else {
-      copy_rows<Panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
+      copy_rows<panels>(to, Traits::block_kv, Traits::kv_panel_bytes, width,
                         [&](int row) -> const std::uint16_t* {
                           if (key0 + row >= work.k_len) return nullptr;
                           return reinterpret_cast<const std::uint16_t*>(

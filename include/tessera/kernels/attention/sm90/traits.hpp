@@ -164,6 +164,10 @@ struct kernel_traits {
   static constexpr int panels_of(int width) { return (width + line_elements - 1) / line_elements; }
   static constexpr int qk_panels = panels_of(head_dim);
   static constexpr int v_panels = panels_of(v_head_dim);
+  /// Heads that fill all lines of their panels are copied a box a tile.
+  static constexpr bool joins_panels_of(int width) {
+    return width % line_elements == 0 && panels_of(width) > 1;
+  }
   static constexpr int q_panel_bytes = block_q * prim::cuda::panel_row_bytes;
   static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
   static constexpr int q_bytes = qk_panels * q_panel_bytes;
@@ -175,6 +179,10 @@ struct kernel_traits {
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
   static constexpr int stages = sm90_stages::of(config).kv;
+
+  /// Values of a tile are waited for as late as they are wanted, behind the products with the next
+  /// keys, where it is known which these are. Products of narrow heads are too short for it.
+  static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
   /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
   /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
