@@ -229,6 +229,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
@@ -241,6 +242,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
@@ -250,6 +252,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d80_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
@@ -260,6 +263,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
@@ -280,7 +284,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "35683d08a0a03f22";
-  if (kind == device_kind::cuda) return "dd5c2db5fda2a205";
+  if (kind == device_kind::cuda) return "23cf38772633f1ef";
   return {};
 }
 

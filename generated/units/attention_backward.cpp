@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b0a6ee8011ee74bf";
-  if (kind == device_kind::cuda) return "d4bf746aedeb01e8";
+  if (kind == device_kind::cuda) return "d4a92f97819f1e7a";
   return {};
 }
 

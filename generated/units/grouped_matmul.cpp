@@ -69,7 +69,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d9f2d554820965b3";
-  if (kind == device_kind::cuda) return "a49dbef71aa3b469";
+  if (kind == device_kind::cuda) return "e16e500d888a91e1";
   return {};
 }
 

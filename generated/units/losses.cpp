@@ -67,7 +67,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "c083bf7ddbb6f373";
-  if (kind == device_kind::cuda) return "59d854587d27da75";
+  if (kind == device_kind::cuda) return "839850d40abd3f7b";
   return {};
 }
 

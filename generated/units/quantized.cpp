@@ -63,7 +63,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "48bca972a342caba";
-  if (kind == device_kind::cuda) return "0a3a8a753f47d20a";
+  if (kind == device_kind::cuda) return "618dce8501ebc3ec";
   return {};
 }
 
