@@ -42,7 +42,7 @@ struct attention_description {
   }
   static constexpr budget cpu_budget{.rows = 192, .seconds = 860, .bytes = 40 << 20};
   static constexpr budget cuda_budget{
-      .rows = 115, .seconds = 864, .bytes = 64 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
+      .rows = 119, .seconds = 888, .bytes = 64 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
   static constexpr std::tuple axes{
       axis{"target", &attention_axes::targets, &attention_config::target},
       axis{"type", &attention_axes::types, &attention_config::type},

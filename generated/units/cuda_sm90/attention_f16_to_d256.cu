@@ -6,6 +6,9 @@ namespace rows {
 struct attention_cuda_sm90_f16_d112_192x80_w16b1 {
   static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 112, 112, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 80, {16, 1, false}};
 };
+struct attention_cuda_sm90_f16_d128_192x64_w16b1 {
+  static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 64, {16, 1, false}};
+};
 struct attention_cuda_sm90_f16_d128_192x80_w16b1 {
   static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 128, 128, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 80, {16, 1, false}};
 };
@@ -32,6 +35,9 @@ struct attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1 {
 template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d112_192x80_w16b1>(const attention_kernel_args&, int);
 template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d112_192x80_w16b1>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d112_192x80_w16b1>();
+template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d128_192x64_w16b1>(const attention_kernel_args&, int);
+template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d128_192x64_w16b1>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d128_192x64_w16b1>();
 template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d128_192x80_w16b1>(const attention_kernel_args&, int);
 template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d128_192x80_w16b1>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d128_192x80_w16b1>();

@@ -132,6 +132,18 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   return work;
 }
 
+/// Keys of the tiles that a warpgroup's rows are multiplied with, of which they see `seen`. Where
+/// rows see different keys their last one lies anywhere in its tile, in steps of 16, but where
+/// tiles are as long as a warpgroup has rows: those of both then end together.
+inline double keys_of_sm90_tiles(const attention_config& config, const attention_facts& facts,
+                                 double seen) noexcept {
+  const double block = config.block_kv;
+  if (facts.demand.mask == mask_mode::full || seen < block) {
+    return std::max(1.0, std::ceil(seen / block)) * block;
+  }
+  return seen + (64 % config.block_kv == 0 ? 0.0 : (block - 16) / 2);
+}
+
 /// What a cuda_sm90 row does: tiles of block_q rows, of which a multiprocessor has one at a time.
 inline work_estimate estimate_on_sm90(const attention_config& config, const attention_facts& facts,
                                       int multiprocessors) noexcept {
@@ -143,17 +155,20 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   const double spread =
       facts.demand.mask == mask_mode::full ? 0.0 : 64.0 / std::max(1, cut.heads_of_tile);
   const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
-  const double keys =
-      std::max(1.0, std::ceil(seen / config.block_kv)) * static_cast<double>(config.block_kv);
+  const double keys = keys_of_sm90_tiles(config, facts, seen);
   work_estimate work;
   work.flops = 2 * tiles * config.block_q * keys * (config.head_dim + config.v_head_dim);
   // Parts of the rate of wgmma as measured on an H200 (bench/results). The first tile of keys waits
   // for memory with nothing beside it.
   work.product_share = config.v_head_dim > 96 ? 0.72 : config.v_head_dim > 64 ? 0.62 : 0.55;
+  // Plain rows with tiles of fewer keys than there are registers for wait more often.
+  const bool looks = config.features.without(features_of_scores) != config.features;
+  if (!looks && config.block_q == 192 && config.block_kv == 64) {
+    work.product_share *= config.v_head_dim > 64 ? 0.975 : 0.88;
+  }
   work.flops +=
       2 * tiles * config.block_q * config.block_kv * (config.head_dim + config.v_head_dim);
   // Where scores are looked at, tiles are smaller, and what is not asked for costs a branch.
-  const bool looks = config.features.without(features_of_scores) != config.features;
   bool runs = false;
   if (looks) {
     const bool segments_alone =

@@ -39,8 +39,21 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap& ma
       : "memory");
 }
 
-/// The same for the blocks of a cluster whose bits are set in `blocks`: the box arrives at the same
-/// place in the shared memory of each, and counts at the same barrier of each.
+/// The same of a box of several panels, which begins at column 0 (`boxed_tensor::box`): they arrive
+/// one behind the other.
+__device__ __forceinline__ void copy_panels(std::uint32_t to, const CUtensorMap& map,
+                                            std::uint32_t barrier, const int (&at)[3],
+                                            cache_hint hint) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5, %3, %6}], [%2], %7;" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(0), "r"(at[0]), "r"(at[1]), "r"(at[2]),
+      "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+/// The same as `copy_box` for the blocks of a cluster whose bits are set in `blocks`: the box
+/// arrives at the same place in the shared memory of each, and counts at the same barrier of each.
 __device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUtensorMap& map,
                                                    std::uint32_t barrier, const int (&at)[4],
                                                    std::uint16_t blocks, cache_hint hint) {
@@ -68,7 +81,8 @@ __device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, s
 enum class box_order : std::uint8_t { panel, half_panel, plain };
 
 /// A tensor of 16-bit elements with four axes, the first contiguous, and the boxes that are copied
-/// of it. Strides in elements; that of an axis with one element does not count.
+/// of it. Strides in elements; that of an axis with one element does not count. Boxes of panels
+/// that are wider than one, by whole panels, are for `copy_panels`.
 struct boxed_tensor {
   const void* data = nullptr;
   std::array<std::int64_t, 4> extent{};
@@ -104,9 +118,9 @@ inline auto tensor_map_encoder() noexcept {
 inline bool make_tensor_map(CUtensorMap& map, const boxed_tensor& tensor) noexcept {
   const auto encode = tensor_map_encoder();
   if (encode == nullptr || reinterpret_cast<std::uintptr_t>(tensor.data) % 16 != 0) return false;
-  std::array<cuuint64_t, 4> extents{};
-  std::array<cuuint64_t, 3> strides{};
-  std::array<cuuint32_t, 4> box{}, steps{1, 1, 1, 1};
+  std::array<cuuint64_t, 5> extents{};
+  std::array<cuuint64_t, 4> strides{};
+  std::array<cuuint32_t, 5> box{}, steps{1, 1, 1, 1, 1};
   for (std::size_t axis = 0; axis < 4; ++axis) {
     if (tensor.extent[axis] < 1) return false;
     extents[axis] = static_cast<cuuint64_t>(tensor.extent[axis]);
@@ -117,13 +131,22 @@ inline bool make_tensor_map(CUtensorMap& map, const boxed_tensor& tensor) noexce
     if (bytes < 0 || bytes % 16 != 0 || bytes >= std::int64_t{1} << 40) return false;
     strides[axis - 1] = static_cast<cuuint64_t>(bytes);
   }
+  // Several panels are an axis of their own, outside of tokens.
+  const bool joined = tensor.box[0] > panel_columns;
+  if (joined) {
+    if (tensor.extent[0] % panel_columns != 0) return false;
+    extents = {panel_columns, extents[1], extents[2], extents[0] / panel_columns, extents[3]};
+    strides = {strides[0], strides[1], 2 * panel_columns, strides[2]};
+    box = {panel_columns, box[1], box[2], box[0] / panel_columns, box[3]};
+  }
   const CUtensorMapSwizzle swizzle = tensor.order == box_order::panel ? CU_TENSOR_MAP_SWIZZLE_128B
                                      : tensor.order == box_order::half_panel
                                          ? CU_TENSOR_MAP_SWIZZLE_64B
                                          : CU_TENSOR_MAP_SWIZZLE_NONE;
-  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, const_cast<void*>(tensor.data),
-                extents.data(), strides.data(), box.data(), steps.data(),
-                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, joined ? 5 : 4,
+                const_cast<void*>(tensor.data), extents.data(), strides.data(), box.data(),
+                steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

@@ -47,6 +47,23 @@ __device__ __forceinline__ constexpr std::uint64_t panel_step(int bytes) {
   return static_cast<std::uint64_t>(bytes) >> 4;
 }
 
+/// The description so many bytes on, by the lower word alone, which has all of the address.
+__device__ __forceinline__ constexpr std::uint64_t described_further(std::uint64_t description,
+                                                                     int bytes) {
+  const auto lower =
+      static_cast<std::uint32_t>(description) + static_cast<std::uint32_t>(bytes >> 4);
+  return description >> 32 << 32 | lower;
+}
+/// 0, from the number of a place of a ring, of which ptxas does not know that it is small. What is
+/// described by an address that this is added to is described anew in every round of a loop: a few
+/// uniform operations. Ahead of the loop, descriptions of many steps fill registers, of which two
+/// are moved to uniform ones for each product.
+__device__ __forceinline__ std::uint32_t unknown_zero(std::uint32_t place) {
+  std::uint32_t zero;
+  asm volatile("shr.u32 %0, %1, 20;" : "=r"(zero) : "r"(place));
+  return zero;
+}
+
 /// Four words of A in registers: rows l / 4 and l / 4 + 8 of columns l % 4 * 2 and the next, then
 /// the same 8 columns on.
 struct warpgroup_a {

@@ -98,10 +98,12 @@ class consumer {
       const bool hides = tile >= full_last || tile < full_first;
       const bool uncapped = modify_scores(planned, tile, hides, ahead);
       if (hides) hide_scores(planned, tile);
-      set_reference(lane_, args_, uncapped);
+      float most[2];
+      set_reference(lane_, args_, uncapped, most);
       leave_out_unused(planned, warpgroup_, lane_);
-      if constexpr (Traits::codes_of_heads && Traits::trusts_reference) {
-        lane_.looks = lie_far_apart(lane_);
+      if constexpr (Traits::trusts_reference) {
+        lane_.looks =
+            Traits::codes_of_heads ? lie_far_apart(lane_) : lie_far_below(lane_, args_, most);
       }
       exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
@@ -113,8 +115,9 @@ class consumer {
       release_queries_before(planned);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
-      wait_for_values();
+      wait_beside_products(tile > first);
       if (!Traits::codes_of_heads && args_.clears_values) {
+        if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
         clear_missing_values<Traits>(prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
                                      planned.work.k_len - tile * Traits::block_kv, warpgroup_);
       }
@@ -129,7 +132,8 @@ class consumer {
           if (tile < first) break;
         }
         const bool hides_some = Traits::whole_tiles && lane_.walk.hides_some(tile);
-        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first, begins);
+        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first, begins,
+                  tile != first);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
@@ -137,6 +141,7 @@ class consumer {
     if (any_keys) {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
+      if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
       prim::cuda::begin_products();
       multiply_values();
       prim::cuda::wait_products<0>();
@@ -165,14 +170,18 @@ class consumer {
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
   /// of the first under the second. `hides`: rows do not see all of the keys; `begins`: they may
-  /// have seen none before.
+  /// have seen none before; `goes_on`: waits_late: there is a further tile.
   __device__ __forceinline__ void next_tile(const planned_tile<Traits>& planned, int tile,
-                                            bool hides, bool begins) {
-    k_place_.wait_full(barriers_of_k());
+                                            bool hides, bool begins, bool goes_on) {
+    if constexpr (!Traits::waits_late) k_place_.wait_full(barriers_of_k());
     prim::cuda::keep_in_place(lane_.weights);
     prim::cuda::keep_in_place(lane_.out);
     prim::cuda::begin_products();
     multiply_keys();
+    if constexpr (Traits::waits_late) {
+      v_place_.wait_full(barriers_of_v());
+      prim::cuda::begin_products();
+    }
     multiply_values();
     kept_weights<Traits> kept;
     kept.draw(args_, planned, lane_, warpgroup_, tile);
@@ -180,23 +189,25 @@ class consumer {
     mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
-    constexpr bool keeps_keys = Traits::trusts_reference && !Traits::codes_of_heads;
+    const bool follows = hides || begins || args_.follows_maximum || lane_.looks;
+    // Where nobody looks for maxima products may have to be made again.
+    const bool keeps_keys = Traits::trusts_reference && !Traits::codes_of_heads && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
-    if constexpr (!keeps_keys) release_keys();
+    if (!keeps_keys) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned);
     const bool uncapped = modify_scores(planned, tile, hides, ahead);
     if (hides) hide_scores(planned, tile);
     const bool moved =
         Traits::trusts_reference
-            ? weigh_by_reference(lane_, args_, hides || begins, places_of_rows(), keys, factors())
+            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors())
             : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
-    if constexpr (keeps_keys) release_keys();
+    if (keeps_keys) release_keys();
     kept.apply(lane_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.
-    wait_for_values();
+    wait_beside_products(goes_on);
     prim::cuda::wait_products<0>();
     prim::cuda::keep_in_place(lane_.out);
     prim::cuda::keep_in_place(lane_.weights);
@@ -209,7 +220,8 @@ class consumer {
 
   /// scores = Q K^T
   __device__ __forceinline__ void multiply_keys() {
-    const std::uint64_t a = prim::cuda::describe_panels(places_of_rows(), 16);
+    const std::uint64_t a = prim::cuda::describe_panels(
+        places_of_rows() + prim::cuda::unknown_zero(k_place_.stage()), 16);
     const std::uint64_t b =
         prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
 #pragma unroll
@@ -217,8 +229,8 @@ class consumer {
       const int panel = step / 4;
       const int inside = step % 4 * 32;
       scores_product::scores(
-          lane_.scores, a + prim::cuda::panel_step(panel * Traits::q_panel_bytes + inside),
-          b + prim::cuda::panel_step(panel * Traits::kv_panel_bytes + inside), step != 0);
+          lane_.scores, prim::cuda::described_further(a, panel * Traits::q_panel_bytes + inside),
+          prim::cuda::described_further(b, panel * Traits::kv_panel_bytes + inside), step != 0);
     }
     prim::cuda::commit_products();
   }
@@ -320,6 +332,15 @@ class consumer {
   __device__ __forceinline__ void release_values() {
     release(barriers_of_v(), v_place_);
     v_place_.advance();
+  }
+  /// What the next tile wants first, once the keys of this one have been released.
+  __device__ __forceinline__ void wait_beside_products(bool goes_on) {
+    if constexpr (Traits::waits_late) {
+      k_place_.advance();
+      if (goes_on) k_place_.wait_full(barriers_of_k());
+    } else {
+      wait_for_values();
+    }
   }
   /// The values of the tile whose keys have been released: in the same place of their ring, if it
   /// is as long.

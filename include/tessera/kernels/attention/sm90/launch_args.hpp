@@ -60,16 +60,16 @@ class __attribute__((visibility("hidden"))) kernel_counters {
 };
 
 /// Axes of a token tensor of `heads` and boxes of so many of them: column, head, token, entry. Two
-/// columns of 8 bits are taken for one of 16.
+/// columns of 8 bits are taken for one of 16. `joined`: of all columns, not of a panel.
 template <class Stored>
 prim::cuda::boxed_tensor boxes_of(const void* data, const row_strides& strides, int width,
                                   int heads, std::int64_t tokens, std::int64_t entries,
-                                  int box_heads, int box_tokens) {
+                                  int box_heads, int box_tokens, bool joined = false) {
   constexpr int pair = 2 / static_cast<int>(sizeof(Stored));
   return {data,
           {width / pair, heads, tokens, entries},
           {1, strides.head / pair, strides.row / pair, strides.batch / pair},
-          {prim::cuda::panel_columns, box_heads, box_tokens, 1}};
+          {joined ? width / pair : prim::cuda::panel_columns, box_heads, box_tokens, 1}};
 }
 
 /// Maps of the tensors, and which of them the copy unit can address.
@@ -80,7 +80,9 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   tensor_maps maps{};
   launched.boxed_q = prim::cuda::make_tensor_map(
       maps.q, boxes_of<stored>(args.q, args.q_strides, args.head_dim, args.q_heads, args.q_len,
-                               entries, cut.heads_of_tile, cut.tokens_of_tile));
+                               entries, cut.heads_of_tile, cut.tokens_of_tile,
+                               Traits::joins_panels_of(Traits::head_dim) &&
+                                   cut.heads_of_tile * cut.tokens_of_tile == Traits::block_q));
   if constexpr (Traits::stores_boxes) {
     // The rows of a warp are those of whole tokens, or some heads of one.
     const int heads = std::min(cut.heads_of_tile, rows_of_warp);
@@ -105,20 +107,23 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
   }
   launched.boxed_k = prim::cuda::make_tensor_map(
       maps.k, boxes_of<stored>(args.k, args.k_strides, args.head_dim - Traits::tail_columns,
-                               args.kv_heads, args.kv_len, entries, 1, Traits::block_kv));
+                               args.kv_heads, args.kv_len, entries, 1, Traits::block_kv,
+                               Traits::joins_panels_of(Traits::head_dim - Traits::tail_columns)));
   if constexpr (Traits::tail_columns > 0) {
     const key_tail& tail = args.k_tail;
     const int heads = tail.strides.head == 0 ? 1 : args.kv_heads;
     launched.boxed_k =
         prim::cuda::make_tensor_map(
-            maps.k_tail, boxes_of<stored>(tail.data, tail.strides, tail.columns, heads, args.kv_len,
-                                          entries, 1, Traits::block_kv)) &&
+            maps.k_tail,
+            boxes_of<stored>(tail.data, tail.strides, tail.columns, heads, args.kv_len, entries, 1,
+                             Traits::block_kv, Traits::joins_panels_of(Traits::tail_columns))) &&
         launched.boxed_k;
   }
   if constexpr (Traits::codes_of_heads) return maps;
   launched.boxed_v = prim::cuda::make_tensor_map(
-      maps.v, boxes_of<stored>(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len,
-                               entries, 1, Traits::block_kv));
+      maps.v,
+      boxes_of<stored>(args.v, args.v_strides, args.v_head_dim, args.kv_heads, args.kv_len, entries,
+                       1, Traits::block_kv, Traits::joins_panels_of(Traits::v_head_dim)));
   return maps;
 }
 

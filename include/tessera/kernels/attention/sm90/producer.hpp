@@ -165,24 +165,40 @@ class producer {
         token_row<typename Traits::stored>(data, strides, entry, row, head));
   }
 
+  /// Asks for the boxes of a tile of tokens; `at`: head, token, entry; `fills`: it has all rows of
+  /// its panels. By one thread.
+  template <int HeadDim>
+  static __device__ __forceinline__ void copy_tile(std::uint32_t to, int panel_bytes,
+                                                   const CUtensorMap& map, std::uint32_t full,
+                                                   const int (&at)[3], prim::cuda::cache_hint hint,
+                                                   bool fills = true) {
+    if (Traits::joins_panels_of(HeadDim) && fills) {
+      prim::cuda::copy_panels(to, map, full, at, hint);
+      return;
+    }
+#pragma unroll
+    for (int panel = 0; panel < Traits::panels_of(HeadDim); ++panel) {
+      prim::cuda::copy_box(to + panel * panel_bytes, map, full,
+                           {panel * prim::cuda::panel_columns, at[0], at[1], at[2]}, hint);
+    }
+  }
+
   __device__ __forceinline__ void bring_queries(const work_tile& work) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_q);
     const std::uint32_t to = prim::cuda::shared_address(&shared_.q[q_place_.stage()]);
     const std::uint32_t full = q_place_.full(barriers);
-    q_place_.wait_empty(barriers);
     const int token = work.q_begin + work.first_query;
+    const int first_head = work.first_head;
     const int entry = entry_of_rows<Traits>(args_, work);
+    q_place_.wait_empty(barriers);
     if (args_.boxed_q) {
       if (lane() == 0) {
         const int rows = args_.tokens_of_tile * static_cast<int>(args_.heads_of_tile.value);
         prim::cuda::arrive_expecting(full, Traits::qk_panels * static_cast<std::uint32_t>(rows) *
                                                prim::cuda::panel_row_bytes);
-#pragma unroll
-        for (int panel = 0; panel < Traits::qk_panels; ++panel) {
-          prim::cuda::copy_box(to + panel * Traits::q_panel_bytes, maps_.q, full,
-                               {panel * prim::cuda::panel_columns, work.first_head, token, entry},
-                               prim::cuda::cache_hint::evict_first);
-        }
+        copy_tile<Traits::head_dim>(to, Traits::q_panel_bytes, maps_.q, full,
+                                    {first_head, token, entry}, prim::cuda::cache_hint::evict_first,
+                                    rows == Traits::block_q);
       }
     } else {
       copy_rows<Traits::qk_panels>(to, Traits::block_q, Traits::q_panel_bytes,
@@ -203,20 +219,18 @@ class producer {
       bring_keys_of_parts(work, key0);
       return;
     }
-    bring<Traits::qk_panels>(work, key0, prim::cuda::shared_address(&shared_.of_k),
-                             prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
-                             args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides,
-                             pairs_in(Traits::head_dim));
+    bring<Traits::head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_k),
+                            prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
+                            args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides);
   }
   __device__ __forceinline__ void bring_values(const work_tile& work, int key0) {
     if constexpr (Traits::codes_of_heads) {
       bring_values_across(work, key0);
       return;
     }
-    bring<Traits::v_panels>(work, key0, prim::cuda::shared_address(&shared_.of_v),
-                            prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
-                            args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides,
-                            pairs_in(Traits::v_head_dim));
+    bring<Traits::v_head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_v),
+                              prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
+                              args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides);
   }
 
   /// A tile of keys whose last columns lie apart.
@@ -227,13 +241,18 @@ class producer {
     const std::uint32_t full = k_place_.full(barriers);
     const std::uint32_t to_tail = to + panels * Traits::kv_panel_bytes;
     const key_tail& tail = args_.call.k_tail;
+    const int token = work.k_begin + key0;
+    const int entry = entry_of(args_.call, work);
     k_place_.wait_empty(barriers);
     if (args_.boxed_k) {
       if (lane() == 0) {
         prim::cuda::arrive_expecting(full, Traits::k_bytes);
-        bring_boxes<panels>(work, key0, to, full, maps_.k, work.kv_head);
-        bring_boxes<Traits::tail_panels>(work, key0, to_tail, full, maps_.k_tail,
-                                         tail.strides.head == 0 ? 0 : work.kv_head);
+        copy_tile<Traits::head_dim - Traits::tail_columns>(to, Traits::kv_panel_bytes, maps_.k,
+                                                           full, {work.kv_head, token, entry},
+                                                           prim::cuda::cache_hint::evict_last);
+        copy_tile<Traits::tail_columns>(to_tail, Traits::kv_panel_bytes, maps_.k_tail, full,
+                                        {tail.strides.head == 0 ? 0 : work.kv_head, token, entry},
+                                        prim::cuda::cache_hint::evict_last);
       }
     } else {
       copy_keys<panels>(work, key0, to, args_.call.k, args_.call.k_strides,
@@ -279,11 +298,13 @@ class producer {
   }
 
   /// A tile of keys or values. Rows behind the sequence are those of others, or zeros.
-  template <int Panels, int Stages>
+  template <int HeadDim, int Stages>
   __device__ __forceinline__ void bring(const work_tile& work, int key0, std::uint32_t barriers,
                                         std::uint32_t to, prim::cuda::ring_place<Stages>& place,
                                         bool boxed, const CUtensorMap& map, const void* data,
-                                        const row_strides& strides, int width) {
+                                        const row_strides& strides) {
+    constexpr int panels = Traits::panels_of(HeadDim);
+    constexpr int width = pairs_in(HeadDim);
     const std::uint32_t full = place.full(barriers);
     if constexpr (Traits::paged) {
       if (boxed) {
@@ -291,38 +312,30 @@ class producer {
         const int token = min(key0 + lane() * box_of_page, work.k_len - 1);
         const token_place at = place_of(args_, work.sequence, token / box_of_page * box_of_page);
         place.wait_empty(barriers);
-        bring_pages<Panels>(at, work.kv_head, to, full, map);
+        bring_pages<panels>(at, work.kv_head, to, full, map);
         place.advance();
         return;
       }
     }
+    // Read before the wait, behind which consumers wait for the copy.
+    const int kv_head = work.kv_head;
+    const int token = work.k_begin + key0;
+    const int entry = entry_of(args_.call, work);
     place.wait_empty(barriers);
     if (boxed) {
       if (lane() == 0) {
-        prim::cuda::arrive_expecting(full, Panels * Traits::kv_panel_bytes);
-        bring_boxes<Panels>(work, key0, to, full, map, work.kv_head);
+        prim::cuda::arrive_expecting(full, panels * Traits::kv_panel_bytes);
+        copy_tile<HeadDim>(to, Traits::kv_panel_bytes, map, full, {kv_head, token, entry},
+                           prim::cuda::cache_hint::evict_last);
       }
     } else {
-      copy_keys<Panels>(work, key0, to, data, strides, width);
+      copy_keys<panels>(work, key0, to, data, strides, width);
       if (lane() == 0) prim::cuda::arrive(full);
     }
     place.advance();
   }
 
-  /// Panels of a tile of keys or values by the copy unit. By one thread.
-  template <int Panels>
-  __device__ __forceinline__ void bring_boxes(const work_tile& work, int key0, std::uint32_t to,
-                                              std::uint32_t full, const CUtensorMap& map,
-                                              int head) const {
-    const int entry = entry_of(args_.call, work);
-#pragma unroll
-    for (int panel = 0; panel < Panels; ++panel) {
-      prim::cuda::copy_box(to + panel * Traits::kv_panel_bytes, map, full,
-                           {panel * prim::cuda::panel_columns, head, work.k_begin + key0, entry},
-                           prim::cuda::cache_hint::evict_last);
-    }
-  }
-  /// The same by the warp.
+  /// The same by the warp, of rows that the copy unit cannot address.
   template <int Panels>
   __device__ __forceinline__ void copy_keys(const work_tile& work, int key0, std::uint32_t to,
                                             const void* data, const row_strides& strides,

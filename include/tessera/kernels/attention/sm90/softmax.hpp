@@ -132,11 +132,32 @@ __device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane,
   }
 }
 
-/// The first reference of a row: the maximum of its first tile.
+/// Rows of 16 bits that trust their reference: where the largest score of a lane is so far below
+/// the reference of its row, in powers of 2, scores are so different that later ones may well pass
+/// the reference by more than weights can, which is 2^64, of f16 2^8.
+constexpr float far_below_of(dtype type) {
+  return type == dtype::f16 ? 8.0f : 40.0f;
+}
+
+/// True if the largest scores of a lane of the warp lie far below its rows' references. Not those
+/// of rows that see nothing of the tile, or are not used.
+template <class Traits>
+__device__ __forceinline__ bool lie_far_below(const lane_tile<Traits>& lane,
+                                              const launch_args& args, const float (&most)[2]) {
+  bool far = false;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float below = fmaf(-most[half], log2_scale_of(lane, args), reference_of(lane, half));
+    far |= below > far_below_of(Traits::config.type) && below < -nothing_seen / 2;
+  }
+  return prim::cuda::any_of_warp(far);
+}
+
+/// The first reference of a row: the maximum of its first tile. `most`: the largest scores of this
+/// lane.
 template <class Traits>
 __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const launch_args& args,
-                                              bool uncapped) {
-  float most[2];
+                                              bool uncapped, float (&most)[2]) {
   largest_scores(lane, args, uncapped, most);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -169,6 +190,9 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
   }
   float most[2];
   largest_scores(lane, args, uncapped, most);
+  if constexpr (Traits::trusts_reference && !Traits::codes_of_heads) {
+    if (!lane.looks) lane.looks = lie_far_below(lane, args, most);
+  }
   if (!prim::cuda::any_of_warp(must || passes(most[0], 0) || passes(most[1], 1))) return false;
   float rescale[2];
 #pragma unroll

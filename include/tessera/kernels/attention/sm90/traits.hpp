@@ -152,6 +152,10 @@ struct kernel_traits {
   static constexpr int tail_panels = panels_of(tail_columns);
   static_assert(tail_columns % line_elements == 0 && head_dim % line_elements * tail_columns == 0);
   static constexpr int v_panels = panels_of(v_head_dim);
+  /// Heads that fill all lines of their panels are copied a box a tile.
+  static constexpr bool joins_panels_of(int width) {
+    return width % line_elements == 0 && panels_of(width) > 1;
+  }
   static constexpr int q_panel_bytes = block_q * prim::cuda::panel_row_bytes;
   static constexpr int kv_panel_bytes = block_kv * prim::cuda::panel_row_bytes;
   static constexpr int q_bytes = qk_panels * q_panel_bytes;
@@ -166,6 +170,10 @@ struct kernel_traits {
   /// Tiles of 128 rows ask the L2 cache for more than others, and wait for keys: of masks of whole
   /// tiles, where little is to be known of rows, there is room for a third place.
   static constexpr int k_stages = whole_tiles ? 3 : v_stages;
+
+  /// Values of a tile are waited for as late as they are wanted, behind the products with the next
+  /// keys, where it is known which these are. Products of narrow heads are too short for it.
+  static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
   /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
   /// It is free for others a work tile later, as there is a second one. Rows that classify tiles

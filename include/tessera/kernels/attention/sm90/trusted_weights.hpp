@@ -58,8 +58,8 @@ __device__ __forceinline__ void make_scores_again(lane_tile<Traits>& lane, std::
   }
 }
 
-/// Where scores of the first tile lie so far apart, in powers of 2, weights of later ones may be
-/// infinite, which they are from 2^120 above the reference on.
+/// f8_e4m3: where scores of the first tile lie so far apart, in powers of 2, weights of later ones
+/// may be infinite, which they are from 2^120 above the reference on.
 inline constexpr float far_apart = 96.0f;
 /// A reference that has moved so far at once, in powers of 2, may have to move far again.
 inline constexpr float long_step = 20.0f;
@@ -108,13 +108,12 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
   lane.looks = prim::cuda::any_of_warp(looks);
 }
 
-/// Scores become weights. `follows`: some may be -inf, or rows have seen none before. True if
-/// `rescale_out` is to follow.
+/// Scores become weights. `follows`: maxima are looked for, as some may be -inf, rows have seen
+/// none before, or the warp does not trust its references. True if `rescale_out` is to follow.
 template <class Traits>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
                                                    bool follows, std::uint32_t queries,
                                                    std::uint32_t keys, float2* factors) {
-  follows = follows || args.follows_maximum || lane.looks;
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
