@@ -115,12 +115,39 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     add_d_q<tiles>(earlier_sums, sum_row16, sum_column8, d_q);
     if constexpr (InTurns) keeper::pass(step);
   };
+  const auto multiply_and_add_earlier = [&](int step) {
+    float d_q[32];
+    prim::cuda::begin_products();
+    multiply_earlier(d_q, step + 1);
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(d_q);
+    if (step > 0) add_earlier(d_q, step - 1);
+  };
+  // Of the tiles at the ends of a window some meet the keys of one warpgroup alone.
+  const std::int64_t group_key0 = own_block.key0 + group_index * 64,
+                     group_end = group_key0 + 64 < seq.k_len ? group_key0 + 64 : seq.k_len;
+  const tile_interval seen_by_group =
+      tiles::shared_rows
+          ? tiles_that_see<queries>(own_block.visible, seq.q_len, {group_key0, group_end})
+          : own_block.seen_by;
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
     if (step + 1 < own_block.steps) walk.start(step + 1);
     const std::uint32_t q = walk.rows_of(step), d_out = q + rows::bytes;
     const std::int64_t first = std::int64_t{current.tile} * queries;
     const int own_head = current.head;
+    if (tiles::shared_rows &&
+        (current.tile < seen_by_group.begin || current.tile >= seen_by_group.end)) {
+      multiply_and_add_earlier(step);
+      if constexpr (!InTurns) {
+        earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
+      }
+      const warpgroup_a none[queries / 16] = {};
+      store_operands<scores>(d_scores + step % 2 * scores::bytes, group_index * 64 + warp * 16,
+                             none);
+      current.advance(own_block);
+      continue;
+    }
     const own_scores<typename tiles::statistics> pairs{walk.statistics_of(step),
                                                        walk.taint_of_keys(),
                                                        own_row,
@@ -186,14 +213,8 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     prim::cuda::keep_in_place(d_k);
   }
   if (own_block.steps > 0) {
-    const int last = own_block.steps - 1;
     walk.arrive(own_block.steps);
-    float d_q[32];
-    prim::cuda::begin_products();
-    multiply_earlier(d_q, own_block.steps + 1);
-    prim::cuda::wait_products<0>();
-    prim::cuda::keep_in_place(d_q);
-    add_earlier(d_q, last);
+    multiply_and_add_earlier(own_block.steps);
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
   store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,
