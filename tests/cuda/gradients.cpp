@@ -1,12 +1,21 @@
-// Gradients of attention whose blocks of keys add to the same sums of d_q, one after the other:
-// over many tiles of keys, heads and runs the same bits.
+// Gradients of attention. Rows whose blocks of keys add to the same sums of d_q, one after the
+// other: over many tiles of keys, heads and runs the same bits. All rows: captured into graphs and
+// replayed with other values, contents and lengths.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tessera/runtime/operation.hpp>
+
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
+#include "tests/reference/operations.hpp"
 #include "tests/support/call_run.hpp"
 
 namespace tessera::support {
@@ -54,6 +63,88 @@ TEST_P(turns, have_the_same_bits_a_hundred_times) {
 }
 
 INSTANTIATE_TEST_SUITE_P(rows, turns, testing::ValuesIn(rows_in_turns()),
+                         [](const auto& tested) { return test_name(tested.param.row->name); });
+
+std::vector<tested_row> rows_of_gradients() {
+  std::vector<tested_row> rows = tested_rows();
+  std::erase_if(
+      rows, [](const tested_row& row) { return row.row->name.find("attention_backward") != 0; });
+  return rows;
+}
+
+/// Fills the inputs of a call with those of another of the same problem. False if they lie in
+/// another way: extents may follow from contents.
+bool copy_inputs(call_data& to, const call_data& from) {
+  const auto& forms = to.op().form->tensors;
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const tensor_view &a = to.tensors()[i], &b = from.tensors()[i];
+    if (a.present() != b.present() || a.extent != b.extent || a.stride != b.stride) return false;
+  }
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const device_test::byte_span there = device_test::span_of(to.tensors()[i]);
+    if (!forms[i].is_output()) {
+      std::memcpy(there.begin, device_test::span_of(from.tensors()[i]).begin, there.size);
+    }
+  }
+  return true;
+}
+
+class replayed_gradients : public testing::TestWithParam<tested_row> {
+ protected:
+  /// Replays the plan of a call with other values; the number of replays with other lengths.
+  static int replay(call_data& data, random_source& random) {
+    const tested_row& row = GetParam();
+    const device_test::stream stream;
+    device_test::device_image image(data.op().form->tensors, data.tensors());
+    context where = context_here({.row = row.row->name});
+    where.stream = stream.handle();
+    const result<operation_plan> plan =
+        plan_operation(*row.kind, problem_here(data.problem()), where);
+    EXPECT_TRUE(plan) << plan.message();
+    if (!plan) return 0;
+    const std::vector<tensor_view> tensors = image.tensors(device_test::first_device);
+    status done;
+    const device_test::graph recorded(stream.handle(),
+                                      [&] { done = plan->run(tensors.data(), stream.handle()); });
+    EXPECT_TRUE(done) << done.message();
+    int with_lengths = 0;
+    for (int round = 0; round < 3; ++round) {
+      const call_data other(owned_problem(data.problem()), random, data.wishes());
+      if (!other.refusal()) continue;
+      data.reset();
+      if (!copy_inputs(data, other)) continue;
+      data.remember();
+      for (std::size_t i = 0; i < data.op().form->tensors.size(); ++i) {
+        const bool lengths = reference::decides_what_is_read(*data.op().form, i);
+        with_lengths += data.call().has(i) && lengths ? 1 : 0;
+      }
+      const call_expectation expectation(data.call());
+      image.send(stream.handle());
+      recorded.launch(stream.handle());
+      EXPECT_TRUE(image.fetch(stream.handle())) << "memory outside the outputs was written";
+      EXPECT_EQ(expectation.complaints(data.tensors()), "") << data.text();
+    }
+    return with_lengths;
+  }
+};
+
+TEST_P(replayed_gradients, follow_other_values_and_lengths) {
+  const tested_row& row = GetParam();
+  if (!runs_here(row.row->target)) GTEST_SKIP() << "the device does not run it";
+  int with_lengths = 0;
+  for (std::uint64_t index = 0; index < 12 && !HasFailure(); ++index) {
+    random_source random = stream(91, index);
+    const std::optional<owned_problem> problem = drawn_problem(
+        row.kind->operations[0], random,
+        {.work = 1e6, .longest = 200, .attempts = 300, .kind = row.kind, .row = row.row});
+    if (!problem) continue;
+    call_data data(*problem, random, {.row_major = true, .aligned = true});
+    if (data.refusal()) with_lengths += replay(data, random);
+  }
+  EXPECT_GT(with_lengths, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(rows, replayed_gradients, testing::ValuesIn(rows_of_gradients()),
                          [](const auto& tested) { return test_name(tested.param.row->name); });
 
 }  // namespace

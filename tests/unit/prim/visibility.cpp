@@ -84,6 +84,28 @@ TEST(row_visibility, causal_and_full_modes_express_theirs) {
   });
 }
 
+TEST(mask_interval, knows_which_rows_see_some_and_all_of_neighbouring_keys) {
+  using tessera::prim::row_interval;
+  const auto inside = [](row_interval rows, std::int64_t row) {
+    return row >= rows.begin && row < rows.end;
+  };
+  for_each_probe([&](const probe& p) {
+    const mask_interval mask = mask_of(p);
+    for (std::int64_t begin = 0; begin < p.k_len; ++begin) {
+      for (std::int64_t end = begin + 1; end <= p.k_len; ++end) {
+        const row_interval some = mask.rows_that_see({begin, end});
+        const row_interval all = mask.rows_that_see_all({begin, end});
+        for (std::int64_t row = 0; row < p.q_len; ++row) {
+          std::int64_t seen = 0;
+          for (std::int64_t key = begin; key < end; ++key) seen += truth(p, row, key) ? 1 : 0;
+          ASSERT_EQ(inside(some, row), seen > 0) << "row " << row << ", from key " << begin;
+          ASSERT_EQ(inside(all, row), seen == end - begin) << "row " << row << ", key " << begin;
+        }
+      }
+    }
+  });
+}
+
 TEST(row_visibility, a_block_of_rows_is_known_from_its_ends) {
   for_each_probe([](const probe& p) {
     const row_visibility<mask_mode::window> rows{p.k_len, mask_of(p)};

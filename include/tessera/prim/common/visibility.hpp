@@ -35,6 +35,12 @@ TESSERA_HD constexpr key_interval intersection(key_interval a, key_interval b) n
   return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
 }
 
+/// Rows [begin, end) of a sequence, which may lie outside of it.
+struct row_interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
 /// Diagonal and window of one sequence: row r stands at key position r + offset and sees the keys
 /// from `left` before it to `right` behind it, where INT64_MAX is no bound. `causal` hides all
 /// behind it.
@@ -62,6 +68,15 @@ struct mask_interval {
     return keys;
   }
 
+  /// Rows that see some of `keys`, which are neighbours and not none.
+  TESSERA_HD constexpr row_interval rows_that_see(key_interval keys) const noexcept {
+    return {keys.begin - behind() - offset, keys.end + reach(left) - offset};
+  }
+  /// Rows that see all of them.
+  TESSERA_HD constexpr row_interval rows_that_see_all(key_interval keys) const noexcept {
+    return {keys.end - 1 - behind() - offset, keys.begin + 1 + reach(left) - offset};
+  }
+
   /// Mean number of keys that the rows [0, rows) see. In double: sizes of problems without memory
   /// may be anything.
   constexpr double mean_keys(std::int64_t rows, std::int64_t k_len) const noexcept {
@@ -79,6 +94,14 @@ struct mask_interval {
   }
 
  private:
+  /// A bound as a distance that lengths can be added to.
+  static TESSERA_HD constexpr std::int64_t reach(std::int64_t bound) noexcept {
+    return bound < INT64_MAX / 4 ? bound : INT64_MAX / 4;
+  }
+  /// How far a row sees behind its position.
+  TESSERA_HD constexpr std::int64_t behind() const noexcept {
+    return reach(causal && right > 0 ? 0 : right);
+  }
   /// The sum of r + first over r in [0, count), each term cut to [0, most].
   static constexpr double sum_of_line(double first, double count, double most) noexcept {
     const auto cut = [count](double row) { return row < 0 ? 0.0 : row < count ? row : count; };

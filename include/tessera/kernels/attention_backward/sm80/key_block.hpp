@@ -123,19 +123,22 @@ struct key_block {
   static __device__ __forceinline__ key_block of(const launch_args& args, std::int64_t item) {
     const attention_kernel_args& call = args.call.forward;
     key_block own;
-    std::int64_t tile = item % args.tiles, head = item / args.tiles;
+    // Less than 2^31 items: quotients of 64 bits take as long as a tile.
+    const auto number = static_cast<unsigned>(item), tiles = static_cast<unsigned>(args.tiles);
+    unsigned head = number / tiles, tile = number - head * tiles;
     if constexpr (InTurns) {
       // Blocks of one head run one behind the other: those of all heads of a section take turns.
-      const std::int64_t section = item / (args.section * args.tiles) * args.section;
-      const std::int64_t inside = item - section * args.tiles;
-      const std::int64_t left = gridDim.x / args.tiles - section;
-      const std::int64_t heads = args.section < left ? args.section : left;
-      tile = args.tiles - 1 - inside / heads;
+      const auto all_heads = static_cast<unsigned>(args.section);
+      const unsigned section = head / all_heads * all_heads;
+      const unsigned inside = number - section * tiles;
+      const unsigned heads = min(all_heads, gridDim.x / tiles - section);
+      tile = tiles - 1 - inside / heads;
       head = section + inside % heads;
     }
-    own.key0 = tile * Tiles::own;
-    own.kv_head = static_cast<int>(head % call.kv_heads);
-    own.block = block_sequence::of(call, head / call.kv_heads);
+    const auto kv_heads = static_cast<unsigned>(call.kv_heads), entry = head / kv_heads;
+    own.key0 = std::int64_t{tile} * Tiles::own;
+    own.kv_head = static_cast<int>(head - entry * kv_heads);
+    own.block = block_sequence::of(call, entry);
     if (own.outside()) return own;
     const prim::sequence& seq = own.block.seq;
     const std::int64_t end = own.key0 + Tiles::own;
@@ -173,7 +176,7 @@ struct tile_order {
   /// first.
   static __device__ __forceinline__ tile_order of_block(const key_block& own, int keys) {
     tile_order order{own.kv_head * own.group, own.seen_by.begin, own.count};
-    if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0 / keys % own.count);
+    if (!InTurns && own.steps > 0) order.tile += static_cast<int>(own.key0) / keys % own.count;
     return order;
   }
   __device__ __forceinline__ void advance(const key_block& own) {

@@ -147,36 +147,33 @@ struct seen_part {
   __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
 };
 
-/// Tiles of `Queries` queries for which `holds(first, last query)`, which are neighbours. For all
-/// threads of a warp.
-template <int Queries, class Holds>
-__device__ tile_interval tiles_of(std::int64_t q_len, const Holds& holds) {
-  const auto count = static_cast<int>((q_len + Queries - 1) / Queries);
-  int begin = count, end = 0;
-  for (int tile = static_cast<int>(threadIdx.x) % 32; tile < count; tile += 32) {
-    const std::int64_t first = std::int64_t{tile} * Queries;
-    if (!holds(first, (first + Queries < q_len ? first + Queries : q_len) - 1)) continue;
-    begin = begin < tile ? begin : tile;
-    end = tile + 1;
-  }
-  return {__reduce_min_sync(prim::cuda::all_lanes, begin),
-          __reduce_max_sync(prim::cuda::all_lanes, end)};
+/// Tiles of `Queries` queries with some of the rows.
+template <int Queries>
+__device__ __forceinline__ tile_interval tiles_with(const prim::row_interval& rows,
+                                                    std::int64_t q_len) {
+  const std::int64_t begin = rows.begin > 0 ? rows.begin : 0;
+  const std::int64_t end = rows.end < q_len ? rows.end : q_len;
+  if (begin >= end) return {};
+  return {static_cast<int>(begin / Queries), static_cast<int>((end - 1) / Queries) + 1};
 }
-/// Those of which some query sees some of the keys: both ends of what a query sees grow with it.
+/// Those of which some query sees some of the keys.
 template <int Queries, class Visible>
-__device__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
-                                        const prim::key_interval& keys) {
-  return tiles_of<Queries>(q_len, [&](std::int64_t first, std::int64_t last) {
-    return !prim::intersection(visible.keys_of(first, last).some, keys).empty();
-  });
+__device__ __forceinline__ tile_interval tiles_that_see(const Visible& visible, std::int64_t q_len,
+                                                        const prim::key_interval& keys) {
+  if (keys.empty()) return {};
+  return tiles_with<Queries>(visible.mask.rows_that_see(keys), q_len);
 }
 /// Whole tiles whose queries all see all of the keys.
 template <int Queries, class Visible>
-__device__ tile_interval tiles_that_see_all(const Visible& visible, std::int64_t q_len,
-                                            const prim::key_interval& keys) {
-  return tiles_of<Queries>(q_len, [&](std::int64_t first, std::int64_t last) {
-    return last - first == Queries - 1 && visible.keys_of(first, last).all.contains(keys);
-  });
+__device__ __forceinline__ tile_interval tiles_that_see_all(const Visible& visible,
+                                                            std::int64_t q_len,
+                                                            const prim::key_interval& keys) {
+  if (keys.empty() || keys.end > visible.k_len) return {};
+  const prim::row_interval rows = visible.mask.rows_that_see_all(keys);
+  const std::int64_t begin = rows.begin > 0 ? rows.begin : 0;
+  const std::int64_t end = rows.end < q_len ? rows.end : q_len;
+  if (begin >= end) return {};
+  return {static_cast<int>((begin + Queries - 1) / Queries), static_cast<int>(end / Queries)};
 }
 
 /// The weight and the gradient before the cap of one pair, from its product and the gradient that

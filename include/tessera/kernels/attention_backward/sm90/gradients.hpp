@@ -22,10 +22,12 @@ struct hopper_tiles {
                        own = 128, threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
   static constexpr int turn_parts = 1;
+  /// Scores that a cap or dropout changes while they are in registers.
+  template <score_kind Kind>
+  static constexpr bool modified = Kind == score_kind::computed || Kind == score_kind::dropped;
   /// Weights become operands at once, or half of them once gradients have left registers.
   template <score_kind Kind>
-  static constexpr int weight_parts = Width == 64 && (InTurns || Kind == score_kind::dropped) ? 2
-                                                                                              : 1;
+  static constexpr int weight_parts = Width == 64 && (InTurns || modified<Kind>) ? 2 : 1;
   using keys = panel_tile<own, Width>;
   using values = keys;
   using rows = panel_tile<queries, Width>;
@@ -39,7 +41,7 @@ struct hopper_tiles {
   static constexpr int statistics_at = stages_at + 2 * stage_bytes;
   /// What is known of the block's keys lies in shared memory, where sums need the registers.
   template <score_kind Kind>
-  static constexpr bool shares_block = Width > 64 || InTurns || Kind == score_kind::dropped;
+  static constexpr bool shares_block = Width > 64 || InTurns || modified<Kind>;
   static constexpr int block_at =
       statistics_at + 2 * static_cast<int>(sizeof(statistics)) + own * 4;
   static_assert(block_at % alignof(key_block) == 0);
@@ -59,8 +61,7 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
   constexpr int queries = tiles::queries, own = tiles::own;
   constexpr bool shares_block = tiles::template shares_block<Kind>;
   constexpr int parts_of_weights = tiles::template weight_parts<Kind>;
-  constexpr bool dropped = Kind == score_kind::dropped,
-                 plain = Kind == score_kind::plain || dropped;
+  constexpr bool dropped = Kind == score_kind::dropped, by_calls = Kind == score_kind::all;
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
@@ -114,12 +115,39 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     add_d_q<tiles>(earlier_sums, sum_row16, sum_column8, d_q);
     if constexpr (InTurns) keeper::pass(step);
   };
+  const auto multiply_and_add_earlier = [&](int step) {
+    float d_q[32];
+    prim::cuda::begin_products();
+    multiply_earlier(d_q, step + 1);
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(d_q);
+    if (step > 0) add_earlier(d_q, step - 1);
+  };
+  // Of the tiles at the ends of a window some meet the keys of one warpgroup alone.
+  const std::int64_t group_key0 = own_block.key0 + group_index * 64,
+                     group_end = group_key0 + 64 < seq.k_len ? group_key0 + 64 : seq.k_len;
+  const tile_interval seen_by_group =
+      tiles::shared_rows
+          ? tiles_that_see<queries>(own_block.visible, seq.q_len, {group_key0, group_end})
+          : own_block.seen_by;
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
     if (step + 1 < own_block.steps) walk.start(step + 1);
     const std::uint32_t q = walk.rows_of(step), d_out = q + rows::bytes;
     const std::int64_t first = std::int64_t{current.tile} * queries;
     const int own_head = current.head;
+    if (tiles::shared_rows &&
+        (current.tile < seen_by_group.begin || current.tile >= seen_by_group.end)) {
+      multiply_and_add_earlier(step);
+      if constexpr (!InTurns) {
+        earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
+      }
+      const warpgroup_a none[queries / 16] = {};
+      store_operands<scores>(d_scores + step % 2 * scores::bytes, group_index * 64 + warp * 16,
+                             none);
+      current.advance(own_block);
+      continue;
+    }
     const own_scores<typename tiles::statistics> pairs{walk.statistics_of(step),
                                                        walk.taint_of_keys(),
                                                        own_row,
@@ -128,7 +156,7 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
                                                        tainted,
                                                        scale,
                                                        of.dropout_scale};
-    [[maybe_unused]] std::uint32_t taken[queries / 64];  // by dropout
+    std::uint32_t taken[queries / 64];  // by dropout
     float products[queries / 2], gradients[queries / 2];
     {
       // Of the first step there is none before: its products are nobody's.
@@ -152,16 +180,13 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
 
     // Weights while the gradients that come into them are multiplied, and those of scores while
     // weights are.
-    prim::cuda::wait_products<plain ? 1 : 0>();
+    prim::cuda::wait_products<by_calls ? 0 : 1>();
     prim::cuda::keep_in_place(products);
     warpgroup_a own_weights[queries / 16], own_gradients[queries / 16];
-    if constexpr (plain) {
+    if constexpr (!by_calls) {
       const auto multiply_part = [&]<part Part>() {
-        pairs.template weigh_products<Part>(view, products);
-        if constexpr (dropped) {
-          mark_dropped<Part.begin(queries / 2), Part.end(queries / 2)>(taken, products);
-        }
-        pack_operands<Element, Part, Kind>(own_weights, products);
+        pairs.template weigh_operands<Element, Kind, Part>(view, of.soft_cap, taken, products,
+                                                           own_weights);
         add_rows<Element, rows, Part>(d_v, own_weights, d_out);
         if constexpr (Part.number == 0) {
           prim::cuda::wait_products<1>();
@@ -174,8 +199,7 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
       if constexpr (parts_of_weights == 2) multiply_part.template operator()<part{1, 2}>();
     } else {
       prim::cuda::keep_in_place(gradients);
-      pairs.template weigh_computed<Kind>(args, {seq.index, own_head, first, own_block.key0}, view,
-                                          products, gradients);
+      pairs.weigh_all(args, {seq.index, own_head, first, own_block.key0}, products, gradients);
       pack_operands<Element>(own_weights, products);
       add_rows<Element, rows>(d_v, own_weights, d_out);
       pack_operands<Element>(own_gradients, gradients);
@@ -189,14 +213,8 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     prim::cuda::keep_in_place(d_k);
   }
   if (own_block.steps > 0) {
-    const int last = own_block.steps - 1;
     walk.arrive(own_block.steps);
-    float d_q[32];
-    prim::cuda::begin_products();
-    multiply_earlier(d_q, own_block.steps + 1);
-    prim::cuda::wait_products<0>();
-    prim::cuda::keep_in_place(d_q);
-    add_earlier(d_q, last);
+    multiply_and_add_earlier(own_block.steps);
   }
   const std::int64_t own_first = own_block.key0 + group_index * 64 + warp * 16;
   store_sums<Element>(k + tiles::stages_at, d_k, args.call.d_k, args.call.d_k_strides, seq,

@@ -191,52 +191,49 @@ struct own_scores {
       }
     }
   }
-  /// Both of scores behind a cap: most * tanh(products * scale).
-  template <tile_view View, int Count>
+  /// Weights of scores behind a cap, most * tanh(products * scale), or of a part of them, as
+  /// operands. What is left of products are weights times the slope of the cap.
+  template <class Element, tile_view View, part Part, int Count, int Steps>
   __device__ __forceinline__ void weigh_capped(float most, float (&products)[Count],
-                                               float (&gradients)[Count]) const {
+                                               warpgroup_a (&weights)[Steps]) const {
     float largest = 0.0f;
 #pragma unroll
-    for (int i = 0; i < Count; ++i) largest = fmaxf(largest, fabsf(products[i]));
+    for (int i = Part.begin(Count); i < Part.end(Count); ++i) {
+      largest = fmaxf(largest, fabsf(products[i]));
+    }
     if (prim::cuda::any_of_warp(largest * fabsf(scale) >= prim::cuda::tanh_near)) {
       // What is near zero among them may be so to the digits of 1: logits are added up.
       const float to_base_2 = scale * (2.0f * prim::log2_e);
-      weigh_behind<View>(most, products, gradients, [to_base_2](float x) {
+      weigh_behind<Element, View, Part>(most, products, weights, [to_base_2](float x) {
         return prim::cuda::scaled_tanh_with_slope(x * to_base_2);
       });
     } else {
-      weigh_behind<View>(most, products, gradients, [this](float x) {
+      weigh_behind<Element, View, Part>(most, products, weights, [this](float x) {
         return prim::cuda::tanh_with_slope_near_zero(x * scale);
       });
     }
   }
   /// The same behind `most` times any function that `apply` gives with its slope.
-  template <tile_view View, int Count, class Apply>
+  template <class Element, tile_view View, part Part, int Count, int Steps, class Apply>
   __device__ __forceinline__ void weigh_behind(float most, float (&products)[Count],
-                                               float (&gradients)[Count],
+                                               warpgroup_a (&weights)[Steps],
                                                const Apply& apply) const {
 #pragma unroll
-    for (int i = 0; i < Count / 4; ++i) {
-      const int query = query_of(i);
+    for (int i = Part.begin(Count / 2); i < Part.end(Count / 2); ++i) {
+      const int query = query_of(i / 2), own = key + i % 2 * 8;
       const float2 shift = *reinterpret_cast<const float2*>(&statistics.shift[query]);
-      const float2 correction = *reinterpret_cast<const float2*>(&statistics.correction[query]);
+      float of_pair[2];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int own = key + e / 2 * 8;
-        float &weight = products[4 * i + e], &gradient = gradients[4 * i + e];
-        if (View == tile_view::any && tainted && own < keys_left) {
-          weight += taint[own].k;
-          gradient += taint[own].v;
-        }
-        const prim::cuda::value_with_slope capped = apply(weight);
+      for (int e = 0; e < 2; ++e) {
+        float &x = products[2 * i + e], &weight = of_pair[e];
+        if (View == tile_view::any && tainted && own < keys_left) x += taint[own].k;
+        const prim::cuda::value_with_slope capped = apply(x);
         weight = prim::cuda::exp2_fast(
-            fmaf(capped.value, most * prim::log2_e, -(e % 2 == 0 ? shift.x : shift.y)));
-        gradient = weight * capped.slope * (gradient - (e % 2 == 0 ? correction.x : correction.y));
-        if (!sees<View>(query + e % 2, own)) {
-          weight = 0.0f;
-          gradient = 0.0f;
-        }
+            fmaf(capped.value, most * prim::log2_e, -(e == 0 ? shift.x : shift.y)));
+        x = weight * capped.slope;
+        if (!sees<View>(query + e, own)) weight = x = 0.0f;
       }
+      weights[i / 4].word[i % 4] = prim::cuda::half_words<Element>::pack(of_pair[0], of_pair[1]);
     }
   }
   /// Both of scores of which tensors or random numbers say something. `first`: where the tile's
@@ -278,25 +275,30 @@ struct own_scores {
                                                   float (&gradients)[Count]) const {
     if (view == tile_view::whole) {
       weigh_gradients<Kind, tile_view::whole, Part>(weights, gradients);
-    } else if (view == tile_view::bounded) {
+    } else if (!tainted) {
       weigh_gradients<Kind, tile_view::bounded, Part>(weights, gradients);
     } else {
       weigh_gradients<Kind, tile_view::any, Part>(weights, gradients);
     }
   }
-  /// Both of scores that are not plain.
-  template <score_kind Kind, class Hooks, int Count>
-  __device__ __forceinline__ void weigh_computed(const hooked_args<Hooks>& args,
-                                                 const score_place& first, tile_view view,
+  /// Weights as operands, or a part of them, and what gradients of weights are multiplied by in
+  /// place of products: weights, which are marked where dropout took them, or behind a cap weights
+  /// times its slope.
+  template <class Element, score_kind Kind, part Part = part{}, int Count, int Words, int Steps>
+  __device__ __forceinline__ void weigh_operands(tile_view view, float most,
+                                                 const std::uint32_t (&taken)[Words],
                                                  float (&products)[Count],
-                                                 float (&gradients)[Count]) const {
-    const attention_kernel_args& of = args.call.forward;
-    if constexpr (Kind == score_kind::all) {
-      weigh_all(args, first, products, gradients);
+                                                 warpgroup_a (&weights)[Steps]) const {
+    if constexpr (Kind != score_kind::computed) {
+      weigh_products<Part>(view, products);
+      if constexpr (Kind == score_kind::dropped) {
+        mark_dropped<Part.begin(Count), Part.end(Count)>(taken, products);
+      }
+      pack_operands<Element, Part, Kind>(weights, products);
     } else if (view == tile_view::whole) {
-      weigh_capped<tile_view::whole>(of.soft_cap, products, gradients);
+      weigh_capped<Element, tile_view::whole, Part>(most, products, weights);
     } else {
-      weigh_capped<tile_view::any>(of.soft_cap, products, gradients);
+      weigh_capped<Element, tile_view::any, Part>(most, products, weights);
     }
   }
 };

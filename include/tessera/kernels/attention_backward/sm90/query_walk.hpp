@@ -75,7 +75,6 @@ class query_walk {
   __device__ __forceinline__ bool begin() {
     bool tainted = false;
     if (own_.steps > 0) {
-      describe_segments();
       const attention_kernel_args& of = args_.call.forward;
       const prim::sequence& seq = own_.block.seq;
       const int left = own_.size();
@@ -86,6 +85,7 @@ class query_walk {
                                           [&](int r) { return r < left; });
       prim::cuda::commit_copies();
       start(0);
+      describe_segments();
       prim::cuda::wait_copies<1>();
       tainted = has_copied_taint<keys, Element, threads>(memory_) ||
                 has_copied_taint<values, Element, threads>(memory_ + keys::bytes);

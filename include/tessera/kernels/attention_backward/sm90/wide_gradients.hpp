@@ -71,8 +71,7 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
   using rows = typename tiles::rows;
   using scores = typename tiles::scores;
   constexpr int queries = tiles::queries;
-  constexpr bool dropped = Kind == score_kind::dropped,
-                 plain = Kind == score_kind::plain || dropped;
+  constexpr bool dropped = Kind == score_kind::dropped, by_calls = Kind == score_kind::all;
   constexpr int weights_ready = 1;  // the number of a barrier
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
   unsigned char* const memory =
@@ -149,7 +148,7 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
       multiply_panel(d_q, step + 1, 0);
       multiply_keys<Element, own_tile, other_tile>(products, own_tile_at,
                                                    walk.rows_of(step) + other_at);
-      [[maybe_unused]] std::uint32_t taken[queries / 64];  // by dropout
+      std::uint32_t taken[queries / 64];  // by dropout
       if constexpr (dropped && !OfKeys) draw_dropped(args, first_pair, own_row, taken);
       if (InTurns && step > 0) keeper::wait(group_index, step - 1);
       prim::cuda::wait_products<1>();
@@ -165,30 +164,30 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
       const tile_view view = walk.statistics_of(step).view_of(step, tainted);
       warpgroup_a operands[queries / 16];
       if constexpr (OfKeys) {
-        // The other warpgroup's: weights, or products if more must be known of them.
+        // The other warpgroup's: weights times slopes, or products if more must be known of them.
         float other[queries / 2];
         prim::cuda::wait_for_threads(weights_ready, tiles::threads);
         take_over(other, weights);
-        if constexpr (!plain) {
-          pairs.template weigh_computed<Kind>(args, first_pair, view, other, products);
+        if constexpr (by_calls) {
+          pairs.weigh_all(args, first_pair, other, products);
         } else {
           pairs.template weigh_gradients<Kind>(view, other, products);
         }
         pack_operands<Element>(operands, products);
         store_operands<scores>(d_scores + step % 2 * scores::bytes, warp * 16, operands);
       } else {
-        if constexpr (!plain) {
+        if constexpr (by_calls) {
           hand_over(weights, products);
           prim::cuda::arrive_for_threads(weights_ready, tiles::threads);
           float gradients[queries / 2] = {};  // nobody's
-          pairs.template weigh_computed<Kind>(args, first_pair, view, products, gradients);
+          pairs.weigh_all(args, first_pair, products, gradients);
+          pack_operands<Element>(operands, products);
         } else {
-          pairs.weigh_products(view, products);
-          if constexpr (dropped) mark_dropped<0, queries / 2>(taken, products);
+          pairs.template weigh_operands<Element, Kind>(view, of.soft_cap, taken, products,
+                                                       operands);
           hand_over(weights, products);
           prim::cuda::arrive_for_threads(weights_ready, tiles::threads);
         }
-        pack_operands<Element, part{}, Kind>(operands, products);
       }
       if constexpr (own_panels == 2 && !panel_beside) {
         prim::cuda::begin_products();
