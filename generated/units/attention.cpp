@@ -235,6 +235,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
     , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
@@ -247,6 +248,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
@@ -256,6 +258,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d80_192x112_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 0, 0, 0, 0>
@@ -266,6 +269,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
@@ -285,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2eb80ab6019a6b6f";
-  if (kind == device_kind::cuda) return "c9d3f10b92e18803";
+  if (kind == device_kind::cpu) return "7d6ffc57a6fc33da";
+  if (kind == device_kind::cuda) return "85f1fffdc5c5b0de";
   return {};
 }
 

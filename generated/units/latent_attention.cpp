@@ -66,8 +66,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a7a385a9397b50a7";
-  if (kind == device_kind::cuda) return "86b0c3a57b96cb1f";
+  if (kind == device_kind::cpu) return "eeb143fbf12a6ae2";
+  if (kind == device_kind::cuda) return "6d768097d96247ee";
   return {};
 }
 
