@@ -16,7 +16,6 @@
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/functor_rows.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
-#include <tessera/kernels/attention/sm90/producer.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
@@ -382,39 +381,5 @@ class consumer {
   prim::cuda::ring_place<Traits::v_stages> v_place_;  ///< of values in use
   prim::cuda::ring_place<Traits::v_stages> next_v_place_;  ///< where rings differ, until then
 };
-
-template <class Kernel, class Hooks>
-__global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
-    forward_kernel(const __grid_constant__ launch_args args,
-                   const __grid_constant__ tensor_maps maps, const __grid_constant__ Hooks hooks) {
-  using traits = kernel_traits<Kernel, Hooks>;
-  static_assert(shared_plan_fits<traits>);
-  extern __shared__ __align__(1024) unsigned char bytes[];
-  auto& shared = *reinterpret_cast<shared_plan<traits>*>(bytes);
-  const int warpgroup = prim::cuda::warpgroup_index();
-  if (threadIdx.x == 0) {
-    shared.init_barriers();
-    prim::cuda::publish_barriers();
-    prim::cuda::show_writes_to_async_units();
-  }
-  __syncthreads();
-  // A kernel beside this one starts when all blocks of this one know that the list is written.
-  const bool waits_first = is_listed<traits>(args);
-  if (!waits_first) prim::cuda::let_next_grid_start();
-  prim::cuda::wait_for_grid_before();
-  if (waits_first) prim::cuda::let_next_grid_start();
-  if (warpgroup == 0) {
-    prim::cuda::give_registers<traits::producer_registers>();
-    const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
-    if (warp == 0) producer<traits>(args, maps, shared).run();
-    if (warp == 1) plan_tiles<Kernel, traits>(args, hooks, shared);
-    if constexpr (traits::whole_tiles) {
-      if (warp == 2) hooks.mask.sort_tiles(args, shared);
-    }
-  } else {
-    prim::cuda::take_registers<traits::consumer_registers>();
-    consumer<traits>(args, maps, hooks, shared, warpgroup - 1).run();
-  }
-}
 
 }  // namespace tessera::kernels::attention::sm90

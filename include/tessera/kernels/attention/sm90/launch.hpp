@@ -27,7 +27,7 @@
 #include <tessera/kernels/attention/common/written_tokens.hpp>
 #include <tessera/kernels/attention/sm90/call_plan.hpp>
 #include <tessera/kernels/attention/sm90/classify.hpp>
-#include <tessera/kernels/attention/sm90/forward.hpp>
+#include <tessera/kernels/attention/sm90/forward_kernel.hpp>
 #include <tessera/kernels/attention/sm90/launch_args.hpp>
 #include <tessera/kernels/attention/sm90/launch_listed.hpp>
 #include <tessera/kernels/attention/sm90/segment_runs.hpp>

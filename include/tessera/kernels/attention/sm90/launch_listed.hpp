@@ -17,7 +17,7 @@
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/sm80/launch.hpp>
 #include <tessera/kernels/attention/sm90/call_plan.hpp>
-#include <tessera/kernels/attention/sm90/forward.hpp>
+#include <tessera/kernels/attention/sm90/forward_kernel.hpp>
 #include <tessera/kernels/attention/sm90/launch_args.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/launch.hpp>
