@@ -31,7 +31,7 @@ struct row_kernels {
   using element = element_t<config.type>;
   using shape = tile_shape<config.block_n>;
   using product = void (*)(product_launch, Epilogue);
-  using transposed = transposed_shape<128>;
+  using transposed = transposed_shape<config.block_n>;
   using transposed_product = void (*)(product_launch);
   static constexpr bool has_transposed = !sm80::is_epilogue<Epilogue>;
 
@@ -121,20 +121,19 @@ class panel_products {
            (args.d_out.data == nullptr || is_boxed(args.d_out, args.n));
   }
 
-  /// Rows of a group, on average, from which tiles of rows by columns are as fast.
-  static constexpr std::int64_t most_transposed_rows = 1024;
   static constexpr int blocks_sharing_rows = 2;
 
   /// Whether rows of groups are the narrow side of products: groups of few rows, whose results
-  /// need only be stored, sixteen bytes at a time.
+  /// need only be stored, sixteen bytes at a time. From four tiles of rows on, on average, the last
+  /// one of a group costs little either way.
   static bool is_transposed(const grouped_matmul_kernel_args& args) {
+    constexpr std::int64_t most_rows = 4 * kernels_of::transposed::rows;
     const bool forward = args.d_out.data == nullptr;
     const grouped_matrix& to = forward ? args.out : args.d_lhs;
     const bool plain = !forward || (args.rhs_bias.data == nullptr &&
                                     args.out_init.data == nullptr && !args.has_epilogue());
     return plain && to.type == kernels_of::config.type &&
-           lies_in_eights(to, forward ? args.n : args.k) &&
-           args.m / args.groups <= most_transposed_rows;
+           lies_in_eights(to, forward ? args.n : args.k) && args.m / args.groups <= most_rows;
   }
 
   int multiprocessors_;

@@ -76,27 +76,22 @@ class transposed_producer {
   }
 
  private:
-  /// By one thread: the first block of the cluster asks for the next tile that nobody has, and
-  /// tells all.
-  __device__ __forceinline__ void ask() {
-    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_number);
-    const std::uint32_t full = number_place_.full(barriers), stage = number_place_.stage();
-    prim::cuda::arrive_expecting(full, sizeof(std::uint64_t));
-    if (rank_ != 0) return;
-    number_place_.wait_empty(barriers);
-    const unsigned taken = atomicAdd(all_.product.table.taken, 1u);
-    for (int block = 0; block < blocks_; ++block) {
-      prim::cuda::store_at_block(prim::cuda::shared_address(shared_.number + stage),
-                                 gridDim.x / blocks_ + taken, full, block);
-    }
-  }
-  /// What it was told.
+  /// The next tile that nobody has: the first block of the cluster asks, and tells all.
   __device__ __forceinline__ std::int64_t next() {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_number);
-    const std::uint32_t stage = number_place_.stage();
+    const std::uint32_t full = number_place_.full(barriers), stage = number_place_.stage();
     const bool leads = threadIdx.x % prim::cuda::warp_size == 0;
     std::uint64_t number = 0;
     if (leads) {
+      prim::cuda::arrive_expecting(full, sizeof number);
+      if (rank_ == 0) {
+        number_place_.wait_empty(barriers);
+        const unsigned taken = atomicAdd(all_.product.table.taken, 1u);
+        for (int block = 0; block < blocks_; ++block) {
+          prim::cuda::store_at_block(prim::cuda::shared_address(shared_.number + stage),
+                                     gridDim.x / blocks_ + taken, full, block);
+        }
+      }
       number_place_.wait_full(barriers);
       number = *static_cast<const volatile std::uint64_t*>(shared_.number + stage);
     }
@@ -125,13 +120,8 @@ class transposed_producer {
     const int row = static_cast<int>(at.first + at.row), boxes = pieces_of(at, Shape::box_rows);
     const int matrix = args.b.matrix.group == 0 ? 0 : static_cast<int>(at.stored_matrix());
     const auto bytes = static_cast<std::uint32_t>(Shape::a_bytes + boxes * Shape::box_bytes);
-    // Late, so that tiles are shared evenly, but before there is nothing else to do.
-    const int asking =
-        depth > 8 * Shape::depth ? (depth - 1) / Shape::depth * Shape::depth - 7 * Shape::depth : 0;
-    if (depth == 0) ask();
 #pragma unroll 1
     for (int k = 0; k < depth; k += Shape::depth) {
-      if (k == asking) ask();
       place_.wait_empty(barriers);
       const std::uint32_t full = place_.full(barriers), stage = place_.stage();
       prim::cuda::arrive_expecting(full, bytes);
