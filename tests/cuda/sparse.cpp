@@ -131,9 +131,9 @@ void run_on(const char* row, const char* operation, const Args& args, const Opti
 }
 
 /// Runs a row with a mask of blocks of 64 x 128, and with a mask of pairs besides that hides
-/// nothing.
-void expect_bits_of_pairs(const char* row, std::int64_t mask_heads, bool causal,
-                          tokens_of_heads& of) {
+/// nothing. `bits`: sums of weights are added up in the same order.
+void expect_results_of_pairs(const char* row, std::int64_t mask_heads, bool causal, bool bits,
+                             tokens_of_heads& of) {
   // The first blocks of keys are not finite, and hidden from every second block of rows; some rows
   // see nothing.
   const std::int64_t block_rows = (of.length + 63) / 64, block_keys = (of.length + 127) / 128;
