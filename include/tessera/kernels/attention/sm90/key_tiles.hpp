@@ -48,13 +48,14 @@ struct walked_tiles {
 };
 struct no_walk {};
 
-/// What the order of the last work tiles of a launch follows from, where it is not their own
-/// (sparse_attention/sm90/tile_order.hpp).
-inline constexpr int most_sorted_tiles = 512, tile_ranks = 64;
+/// The last work tiles of a launch in the order in which blocks take them, where that is not their
+/// own (sparse_attention/sm90/tile_order.hpp).
+inline constexpr int most_sorted_tiles = 256, tile_ranks = 64;
 struct tile_order {
-  std::uint64_t is_there;               ///< full once the rest is
-  std::uint16_t begin[tile_ranks + 1];  ///< places of the work tiles of a rank; of none
-  std::uint8_t ranks[most_sorted_tiles];
+  std::uint64_t is_there;                  ///< full once `tiles` are
+  std::uint16_t tiles[most_sorted_tiles];  ///< behind the first of them
+  std::uint16_t begin[tile_ranks + 1];     ///< of the work tiles of a rank; of none
+  std::uint8_t ranks[most_sorted_tiles];   ///< of work tiles
 };
 struct own_order {};
 

@@ -81,18 +81,17 @@ struct whole_blocks : sm80::visible_pairs {
       const int shown = shown_blocks(args, attention::sm90::dense_work_tile(args, first + n));
       shared.order.ranks[n] = rank_of(shown, blocks_of_keys(static_cast<int>(args.call.kv_len)));
     }
-    __syncwarp();
-    count_ranks(shared.order, count);
+    sort_by_rank(shared.order, count);
     if (lane == 0) prim::cuda::arrive(prim::cuda::shared_address(&shared.order.is_there));
   }
-  /// The work tile that is handed out as number `index`. By a warp.
+  /// The work tile that is handed out as number `index`.
   template <class Shared>
   __device__ __forceinline__ int tile_in_order(const attention::sm90::launch_args& args,
                                                Shared& shared, int index) const {
     const int first = first_sorted_tile(args);
     if (index < first || index >= args.tiles) return index;
     prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.order.is_there), 0);
-    return first + tile_at(shared.order, args.tiles - first, index - first);
+    return first + shared.order.tiles[index - first];
   }
 
  private:
@@ -130,44 +129,35 @@ struct whole_blocks : sm80::visible_pairs {
     const int tokens =
         attention::sm90::rows_of_warpgroup / static_cast<int>(args.heads_of_tile.value);
     const int tiles = (work.k_len + tile_keys - 1) / tile_keys;
-    const std::uint8_t* shown[warpgroups];
-    int seen[warpgroups];
-    attention::sm90::tile_range own[warpgroups], block;
-#pragma unroll
+    attention::sm90::tile_range block;
+#pragma unroll 1
     for (int n = 0; n < warpgroups; ++n) {
       const int query = work.first_query + n * tokens;
       const int last = min(query + tokens, work.q_len) - 1;
-      seen[n] = last >= query ? end_of(last) : 0;
-      own[n].full_last = end_of(query) / tile_keys;
-      shown[n] = blocks_of_row(work, query);
-    }
+      const int seen = last >= query ? end_of(last) : 0;
+      attention::sm90::tile_range own;
+      own.full_last = end_of(query) / tile_keys;
+      const std::uint8_t* const shown = blocks_of_row(work, query);
 #pragma unroll 1
-    for (int word = 0; word * 32 < tiles; ++word) {
-      const int key = (word * 32 + lane) * tile_keys;
-      // Both are asked for before either is waited for.
-      bool sees[warpgroups];
-#pragma unroll
-      for (int n = 0; n < warpgroups; ++n) sees[n] = key < seen[n] && is_shown(shown[n], key);
-      attention::sm90::class_words words{};
-#pragma unroll
-      for (int n = 0; n < warpgroups; ++n) {
-        const std::uint32_t some = __ballot_sync(prim::cuda::all_lanes, sees[n]);
+      for (int word = 0; word * 32 < tiles; ++word) {
+        const int key = (word * 32 + lane) * tile_keys;
+        const std::uint32_t some =
+            __ballot_sync(prim::cuda::all_lanes, key < seen && is_shown(shown, key));
         if (some != 0) {
-          if (own[n].last == 0) own[n].first = word * 32 + __ffs(static_cast<int>(some)) - 1;
-          own[n].last = word * 32 + 32 - __clz(static_cast<int>(some));
+          if (own.last == 0) own.first = word * 32 + __ffs(static_cast<int>(some)) - 1;
+          own.last = word * 32 + 32 - __clz(static_cast<int>(some));
         }
-        words.some[n] = words.whole[n] = some;
-        words.some_of_block |= some;
+        if (lane == 0) {
+          attention::sm90::class_words& words = planned.words[word];
+          words.some[n] = words.whole[n] = some;
+          words.some_of_block = n == 0 ? some : words.some_of_block | some;
+        }
       }
-      if (lane == 0) planned.words[word] = words;
-    }
-#pragma unroll
-    for (int n = 0; n < warpgroups; ++n) {
-      if (own[n].last != 0) {
-        block.first = block.last == 0 ? own[n].first : min(block.first, own[n].first);
-        block.last = max(block.last, own[n].last);
+      if (own.last != 0) {
+        block.first = block.last == 0 ? own.first : min(block.first, own.first);
+        block.last = max(block.last, own.last);
       }
-      if (lane == 0) planned.tiles[n] = own[n];
+      if (lane == 0) planned.tiles[n] = own;
     }
     if (lane == 0) planned.tiles[warpgroups] = block;
     __syncwarp();
