@@ -38,12 +38,12 @@ struct sparse_row {
   static constexpr sparse_attention_config config{
       .target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 128};
 };
-/// The dense row that it stands on.
+/// The dense row that it stands on with masks of whole blocks.
 struct square_row {
   static constexpr attention_config config{.target = backend::cuda_sm90,
                                            .type = dtype::bf16,
                                            .head_dim = 128,
-                                           .features = base_features | attention_feature::soft_cap,
+                                           .features = base_features,
                                            .block_q = 128,
                                            .block_kv = 128,
                                            .tiling = {.warps = 12, .blocks_per_sm = 1}};
