@@ -27,7 +27,10 @@ struct hopper_tiles {
   static constexpr bool modified = Kind == score_kind::computed || Kind == score_kind::dropped;
   /// Weights become operands at once, or half of them once gradients have left registers.
   template <score_kind Kind>
-  static constexpr int weight_parts = Width == 64 && (InTurns || modified<Kind>) ? 2 : 1;
+  static constexpr int weight_parts = (Width == 64 && (InTurns || modified<Kind>)) ||
+                                              (InTurns && Kind == score_kind::computed)
+                                          ? 2
+                                          : 1;
   using keys = panel_tile<own, Width>;
   using values = keys;
   using rows = panel_tile<queries, Width>;
@@ -123,21 +126,21 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
     prim::cuda::keep_in_place(d_q);
     if (step > 0) add_earlier(d_q, step - 1);
   };
-  // Of the tiles at the ends of a window some meet the keys of one warpgroup alone.
+  // Of the tiles at the ends of a window some meet the keys of one warpgroup alone. Kernels of
+  // other scores have no registers to know it.
   const std::int64_t group_key0 = own_block.key0 + group_index * 64,
                      group_end = group_key0 + 64 < seq.k_len ? group_key0 + 64 : seq.k_len;
+  constexpr bool skips_hidden = tiles::shared_rows && Kind == score_kind::plain;
   const tile_interval seen_by_group =
-      tiles::shared_rows
-          ? tiles_that_see<queries>(own_block.visible, seq.q_len, {group_key0, group_end})
-          : own_block.seen_by;
+      skips_hidden ? tiles_that_see<queries>(own_block.visible, seq.q_len, {group_key0, group_end})
+                   : own_block.seen_by;
   for (int step = 0; step < own_block.steps; ++step) {
     walk.arrive(step);
     if (step + 1 < own_block.steps) walk.start(step + 1);
     const std::uint32_t q = walk.rows_of(step), d_out = q + rows::bytes;
     const std::int64_t first = std::int64_t{current.tile} * queries;
     const int own_head = current.head;
-    if (tiles::shared_rows &&
-        (current.tile < seen_by_group.begin || current.tile >= seen_by_group.end)) {
+    if (skips_hidden && (current.tile < seen_by_group.begin || current.tile >= seen_by_group.end)) {
       multiply_and_add_earlier(step);
       if constexpr (!InTurns) {
         earlier_sums = query_sums<tiles>::tile_of(args, seq, own_head, current.tile);
