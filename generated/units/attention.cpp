@@ -285,7 +285,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2eb80ab6019a6b6f";
+  if (kind == device_kind::cpu) return "8a897a37ffad6535";
   if (kind == device_kind::cuda) return "c9d3f10b92e18803";
   return {};
 }

@@ -97,7 +97,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3bb2199c3f6f37cc";
+  if (kind == device_kind::cpu) return "89faa0b231f0de86";
   if (kind == device_kind::cuda) return "61235579976def46";
   return {};
 }

@@ -97,7 +97,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c322e188390ce878";
+  if (kind == device_kind::cpu) return "f7adeec76dc475f6";
   if (kind == device_kind::cuda) return "d5460ecd75e264f7";
   return {};
 }
