@@ -80,7 +80,8 @@ def check_rows(project):
             ("MODELS llama.json ./llama.json llama.json BACKENDS cpu_generic", llama("cpu_generic")),
             ("MODELS llama.json BACKENDS cpu_generic cpu_avx2", llama("cpu_generic", "cpu_avx2")),
             ("MODELS llama.json", llama("cpu_generic", "cpu_avx2", "cpu_avx512", "cpu_avx512_bf16") +
-             [rf"attention\.cpu_amx_bf16\.bf16\.d128\.{TILE}", product_row("cpu_amx_bf16\\.bf16")]),
+             [rf"attention\.cpu_amx_bf16\.bf16\.d128\.{loop}{TILE}" for loop in ("", r"decode\.")] +
+             [product_row("cpu_amx_bf16\\.bf16")]),
             ("MODELS llama.json encoder.json BACKENDS cpu_generic", llama("cpu_generic") + [encoder]),
             ("MODELS llama.json ROWS more.txt BACKENDS cpu_generic", llama("cpu_generic") + [NEW]),
             ("TRACE trace.txt BACKENDS cpu_generic",

@@ -219,18 +219,26 @@ TEST(schedule_cpu, lengths_that_differ_share_no_keys) {
 }
 
 TEST(schedule_cpu, decode_items_cover_every_head_and_stay_in_the_cache) {
-  const attention_config config =
+  const attention_config vectors =
       resolved({.target = backend::cpu_avx512, .phase = attention_phase::decode});
-  for_each_size([&](const attention_sizes& sizes) {
-    for (const int threads : thread_counts) {
-      const auto cut = decode_schedule::of(config, sizes_of(sizes, false), threads);
-      EXPECT_GE(cut.heads, 1);
-      EXPECT_LE(cut.heads, decode_schedule::most_heads);
-      EXPECT_GE(std::int64_t{cut.heads} * cut.head_groups, sizes.kv_heads);
-      EXPECT_TRUE(cut.heads == 1 || cut.item_bytes() <= decode_schedule::most_item_bytes);
-      EXPECT_EQ(cut.splits, key_splits::room_for(sizes.kv_len));
-    }
-  });
+  const attention_config tiles = resolved({.target = backend::cpu_amx_bf16,
+                                           .type = dtype::bf16,
+                                           .head_dim = 128,
+                                           .phase = attention_phase::decode});
+  for (const attention_config& config : {vectors, tiles}) {
+    for_each_size([&](const attention_sizes& sizes) {
+      for (const int threads : thread_counts) {
+        const auto cut = decode_schedule::of(config, sizes_of(sizes, false), threads);
+        EXPECT_GE(cut.heads, 1);
+        EXPECT_LE(cut.heads, decode_schedule::most_heads);
+        EXPECT_GE(std::int64_t{cut.heads} * cut.head_groups, sizes.kv_heads);
+        EXPECT_TRUE(cut.heads == 1 || cut.item_bytes() <= decode_schedule::most_item_bytes);
+        EXPECT_EQ(cut.splits, key_splits::room_for(sizes.kv_len));
+        EXPECT_LE(cut.rows, config.block_q);
+        EXPECT_TRUE(cut.rows <= 16 || cut.rows % 16 == 0) << "whole tiles of rows";
+      }
+    });
+  }
 }
 
 TEST(key_splits, cover_the_keys_and_fit_the_room) {
