@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7d6ffc57a6fc33da";
-  if (kind == device_kind::cuda) return "85f1fffdc5c5b0de";
+  if (kind == device_kind::cpu) return "680afd2faa7a242e";
+  if (kind == device_kind::cuda) return "c012c3c7be495b71";
   return {};
 }
 

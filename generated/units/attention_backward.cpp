@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b7135c438e5bd577";
-  if (kind == device_kind::cuda) return "a13ba44e0244d9c8";
+  if (kind == device_kind::cpu) return "991dfc73b4a7729b";
+  if (kind == device_kind::cuda) return "16441f0735d53cc5";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "73df5b570087a8c5";
-  if (kind == device_kind::cuda) return "bfe91efcec88dcb6";
+  if (kind == device_kind::cpu) return "a5fb4961363655d1";
+  if (kind == device_kind::cuda) return "d3e623d207c8b879";
   return {};
 }
 
