@@ -31,8 +31,8 @@ class pretended_rows {
                .phase = phase,
                .features = every_feature_of(phase)});
           if (target == backend::cpu_generic) continue;
-          for (const int head_dim : {64, 128}) {
-            add({.target = target, .type = type, .head_dim = head_dim, .phase = phase});
+          for (const int dim : {64, 128}) {
+            add({.target = target, .type = type, .head_dim = dim, .phase = phase});
           }
         }
       }
