@@ -284,7 +284,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "35683d08a0a03f22";
-  if (kind == device_kind::cuda) return "23cf38772633f1ef";
+  if (kind == device_kind::cuda) return "8101f7ed044858cc";
   return {};
 }
 

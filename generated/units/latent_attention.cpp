@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6d9c8b50d7d72a4b";
-  if (kind == device_kind::cuda) return "2d73c93d682344bd";
+  if (kind == device_kind::cuda) return "36573204268f5036";
   return {};
 }
 

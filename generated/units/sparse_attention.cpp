@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "db373229f492f143";
-  if (kind == device_kind::cuda) return "a24df2a4e6613cd5";
+  if (kind == device_kind::cuda) return "377c888184a384b6";
   return {};
 }
 
