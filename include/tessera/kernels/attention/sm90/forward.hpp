@@ -93,17 +93,14 @@ class consumer {
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
-      if constexpr (Traits::codes_of_heads) set_scale(planned);
+      if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       const bool hides = tile >= full_last || tile < full_first;
       const bool uncapped = modify_scores(planned, tile, hides, ahead);
       if (hides) hide_scores(planned, tile);
       float most[2];
       set_reference(lane_, args_, uncapped, most);
       leave_out_unused(planned, warpgroup_, lane_);
-      if constexpr (Traits::trusts_reference) {
-        lane_.looks =
-            Traits::codes_of_heads ? lie_far_apart(lane_) : lie_far_below(lane_, args_, most);
-      }
+      if constexpr (Traits::trusts_reference) lane_.looks = begins_to_look(lane_, args_, most);
       exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
@@ -193,7 +190,7 @@ class consumer {
     const bool keeps_keys = Traits::trusts_reference && !Traits::codes_of_heads && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
     if (!keeps_keys) release_keys();
-    if constexpr (Traits::codes_of_heads) set_scale(planned);
+    if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
     const bool uncapped = modify_scores(planned, tile, hides, ahead);
     if (hides) hide_scores(planned, tile);
     const bool moved =
@@ -266,14 +263,6 @@ class consumer {
 
   __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
     if constexpr (!mods::hides_outside) hide_outside(planned, warpgroup_, tile, lane_);
-  }
-
-  /// Takes the scale of the work tile's heads, and turns the signs of scores if it is below 0.
-  __device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned) {
-    lane_.scale = planned.log2_scale;
-    if (!planned.turns_scores) return;
-#pragma unroll
-    for (float& score : lane_.scores) score = -score;
   }
 
   /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must

@@ -219,6 +219,17 @@ __device__ __forceinline__ void leave_out_unused(const planned_tile<Traits>& pla
   }
 }
 
+/// f8_e4m3: takes the scale of the work tile's heads, and turns the signs of scores if it is below
+/// 0.
+template <class Traits>
+__device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned,
+                                          lane_tile<Traits>& lane) {
+  lane.scale = planned.log2_scale;
+  if (!planned.turns_scores) return;
+#pragma unroll
+  for (float& score : lane.scores) score = -score;
+}
+
 /// Scores of keys that rows do not see become -inf.
 template <class Traits>
 __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned, int warpgroup,

@@ -77,6 +77,14 @@ __device__ __forceinline__ bool lie_far_apart(const lane_tile<Traits>& lane) {
   return prim::cuda::any_of_warp(far);
 }
 
+/// Whether the scores of the first tile say that the warp is to look for maxima in the rest.
+template <class Traits>
+__device__ __forceinline__ bool begins_to_look(const lane_tile<Traits>& lane,
+                                               const launch_args& args, const float (&most)[2]) {
+  if constexpr (Traits::codes_of_heads) return lie_far_apart(lane);
+  return lie_far_below(lane, args, most);
+}
+
 /// Weights of a tile, of which some are too large for 8 bits, and their `sum` become relative to
 /// their maximum, if that is larger. They are finite unless a score has passed the reference by
 /// 2^120: then the row is done again (careful_row.hpp). `rescale_out` is to follow.
