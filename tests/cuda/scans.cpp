@@ -108,6 +108,16 @@ INSTANTIATE_TEST_SUITE_P(
         "rwkv6 r=[5,1,3,64]f32 v=[5,1,3,64] initial_state=[5,3,64,64]f32",
         "gated_delta_rule q=[5,1,2,128]bf16 v=[5,1,4,128] g=[5,1,4]f32 beta=[5,1,4]f32 "
         "initial_state=[5,4,128,128]f32 use_qk_l2norm=true",
+        "lightning_attn q=[5,1,4,128]bf16 k=[5,1,2,128] v=[5,1,2,128] "
+        "initial_state=[5,4,128,128]f32",
+        "gla q=[5,1,3,104]bf16 k=[5,1,3,104] v=[5,1,3,256] gk=[5,1,3,104]f32 "
+        "initial_state=[5,3,104,256]f32",
+        "rwkv6 r=[5,1,3,128]bf16 v=[5,1,3,128] initial_state=[5,3,128,128]f32 raw_w=true",
+        "kernel_delta_attention q=[5,1,2,112]bf16 v=[5,1,4,256] gk=[5,1,4,112]bf16 "
+        "beta=[5,1,4]f32 initial_state=[5,4,112,256]f32 use_beta_sigmoid=true",
+        "rwkv7 r=[5,1,3,128]bf16 w=[5,1,3,128]f32 v=[5,1,3,128] "
+        "initial_state=[5,3,128,128]f32",
+        "rwkv7_mul r=[5,1,3,72]bf16 w=[5,1,3,72]bf16 v=[5,1,3,128]",
         "state_space_v2 x=[2,300,3,64]bf16 A=[3]f32 B=[2,300,1,128] D=[3]f32 z=[2,300,3,64] "
         "initial_state=[2,3,64,128]f32 dt_softplus=true",
         "state_space_v2 x=[1,700,4,72]bf16 A=[4]f32 B=[1,700,2,24] dt_bias=[4]f32 "

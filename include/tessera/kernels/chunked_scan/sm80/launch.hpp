@@ -16,6 +16,7 @@
 #include <tessera/kernels/chunked_scan/sm80/backward.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_launch.hpp>
 #include <tessera/kernels/chunked_scan/sm80/forward.hpp>
+#include <tessera/kernels/chunked_scan/sm80/lone_token.hpp>
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
@@ -58,11 +59,20 @@ struct token_row {
     return kind == scan_kind::plain ? of_kind<scan_kind::plain>()
                                     : of_kind<scan_kind::value_decays>();
   }
+  static constexpr bool has_lone = is_forward && shape::keys == recurrence::sm80::row_shape::keys;
+  static auto of_lone_tokens(const args_type& args) requires has_lone {
+    const auto plain = &lone_through<element, false>;
+    if (!takes_lone_tokens(args)) return decltype(plain){};
+    return args.u.data != nullptr ? &lone_through<element, true> : plain;
+  }
   static auto entries() {
     const auto plain = cuda::entry_of(of_kind<scan_kind::plain>(), shared_bytes);
     const auto value_decays = cuda::entry_of(of_kind<scan_kind::value_decays>(), shared_bytes);
     const auto bonus = cuda::entry_of(of_kind<scan_kind::bonus>(), shared_bytes);
-    if constexpr (is_forward) {
+    if constexpr (has_lone) {
+      return std::array{plain, value_decays, bonus, cuda::entry_of(&lone_through<element, false>),
+                        cuda::entry_of(&lone_through<element, true>)};
+    } else if constexpr (is_forward) {
       return std::array{plain, value_decays, bonus};
     } else {
       return std::array{plain, value_decays, bonus,

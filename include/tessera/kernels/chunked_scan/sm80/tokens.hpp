@@ -44,7 +44,7 @@ struct token_rows {
 
 /// Tokens that are in shared memory at a time.
 template <class Shape>
-inline constexpr int tokens_at_a_time = 1024 / Shape::keys;
+inline constexpr int tokens_at_a_time = Shape::tokens;
 
 template <class Shape>
 struct token_memory {

@@ -19,6 +19,7 @@
 #include <tessera/kernels/delta_rule/sm80/chunk_back_launch.hpp>
 #include <tessera/kernels/delta_rule/sm80/chunk_launch.hpp>
 #include <tessera/kernels/delta_rule/sm80/forward.hpp>
+#include <tessera/kernels/delta_rule/sm80/lone_token.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/kernels/recurrence/sm80/row_launch.hpp>
 #include <tessera/kernels/recurrence/sm80/state_tile.hpp>
@@ -51,10 +52,19 @@ struct token_row {
   static auto of_tokens(const args_type& args) {
     return args.update == delta_rule_update::delta ? of_rank<false>() : of_rank<true>();
   }
+  static constexpr bool has_lone = is_forward && shape::keys == recurrence::sm80::row_shape::keys;
+  static auto of_lone_tokens(const args_type& args) requires has_lone {
+    const auto delta = &lone_through<element, false>;
+    if (!takes_lone_tokens(args)) return decltype(delta){};
+    return args.update == delta_rule_update::delta ? delta : &lone_through<element, true>;
+  }
   static auto entries() {
     const auto delta = cuda::entry_of(of_rank<false>(), shared_bytes);
     const auto low_rank = cuda::entry_of(of_rank<true>(), shared_bytes);
-    if constexpr (is_forward) {
+    if constexpr (has_lone) {
+      return std::array{delta, low_rank, cuda::entry_of(&lone_through<element, false>),
+                        cuda::entry_of(&lone_through<element, true>)};
+    } else if constexpr (is_forward) {
       return std::array{delta, low_rank};
     } else {
       return std::array{delta, low_rank,

@@ -10,6 +10,7 @@
 // | is_forward, shape | static; tiles of states in the registers of a block |
 // | of_tokens(args) | the kernel that goes through the tokens of a launch |
 // | states_of(args) | `launch_states` |
+// | of_lone_tokens(args) | optional: the kernel of single tokens (row_tile.hpp), or null |
 //
 // and of the way back
 //
@@ -30,6 +31,7 @@
 #include <tessera/kernels/recurrence/common/sequence.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/kernels/recurrence/sm80/replay.hpp>
+#include <tessera/kernels/recurrence/sm80/row_tile.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 
 namespace tessera::kernels::recurrence::sm80 {
@@ -83,12 +85,20 @@ struct row_launcher {
   }
 
   cudaError_t launch_forward(cudaStream_t stream) const {
-    using shape = typename Row::shape;
-    const std::int64_t tiles = (Row::states_of(args).columns + shape::columns - 1) / shape::columns;
+    if constexpr (requires { Row::of_lone_tokens(args); }) {
+      if (const auto kernel = Row::of_lone_tokens(args); kernel != nullptr) {
+        return launch_tiles<row_shape>(kernel, stream);
+      }
+    }
+    return launch_tiles<typename Row::shape>(Row::of_tokens(args), stream);
+  }
+  template <class Shape, class Kernel>
+  cudaError_t launch_tiles(Kernel kernel, cudaStream_t stream) const {
+    const std::int64_t tiles = (Row::states_of(args).columns + Shape::columns - 1) / Shape::columns;
     const std::int64_t blocks = states() * tiles;
     if (blocks <= 0) return cudaSuccess;
-    return prim::cuda::launch_kernel(Row::of_tokens(args), cuda::grid_of(blocks), shape::threads, 0,
-                                     stream, false, args, static_cast<int>(tiles));
+    return prim::cuda::launch_kernel(kernel, cuda::grid_of(blocks), Shape::threads, 0, stream,
+                                     false, args, static_cast<int>(tiles));
   }
 
   template <class BackwardArgs>

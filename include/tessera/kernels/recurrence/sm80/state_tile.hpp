@@ -17,10 +17,11 @@
 namespace tessera::kernels::recurrence::sm80 {
 
 /// How a tile lies in a block. `Keys` is the most channels that it takes; those behind a state's
-/// own are 0.
-template <int Keys, int Lanes, int ColumnsOfThread, int Warps>
+/// own are 0. `Tokens`: whose rows are in shared memory at a time.
+template <int Keys, int Lanes, int ColumnsOfThread, int Warps, int Tokens = 1024 / Keys>
 struct tile_shape {
   static constexpr int keys = Keys;
+  static constexpr int tokens = Tokens;
   static constexpr int lanes = Lanes;
   static constexpr int groups = 32 / Lanes;  ///< of a warp
   static constexpr int warps = Warps;
