@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "680afd2faa7a242e";
-  if (kind == device_kind::cuda) return "c012c3c7be495b71";
+  if (kind == device_kind::cuda) return "660b67d99410d72e";
   return {};
 }
 
