@@ -45,9 +45,10 @@ endfunction()
 # as it can what no check reads off the objects, which takes a third of the time. Rows of attention and its
 # gradients, block-sparse ones too (they are the same kernels), stay as they are shipped, because
 # tests/build/cuda_resources.py judges their registers, but for rows of any head dim, which may keep values
-# in memory, and those of f16, whose kernels are those of bf16 with other instructions: builds that run
-# judge both. What is compiled so is not to be run: nvcc 13.0 then aligns dynamic shared memory to 16 bytes,
-# whatever its declaration says, and kernels read behind their tiles.
+# in memory, and those of f16, whose kernels are those of bf16 but for their instructions and the limits of
+# their weights: ctest of a build without this option judges both. What is compiled so is not to be run:
+# nvcc 13.0 then aligns dynamic shared memory to 16 bytes, whatever its declaration says, and kernels read
+# behind their tiles.
 option(TESSERA_QUICK_DEVICE_CODE "Optimise device code little where its objects are not judged" OFF)
 mark_as_advanced(TESSERA_QUICK_DEVICE_CODE)
 if(TESSERA_QUICK_DEVICE_CODE)
@@ -100,13 +101,16 @@ endfunction()
 # the sources each. They name them by where they lie from there, so that ccache sees the same text in every
 # checkout, and in the builds of consumers within the tests.
 function(tessera_write_joined result name most)
-  set(folder ${PROJECT_BINARY_DIR}/joined/${name})
+  # Paths are resolved: ".." behind a link is not the folder that holds the link.
+  file(REAL_PATH ${PROJECT_BINARY_DIR} folder)
+  string(APPEND folder /joined/${name})
   set(units)
   while(ARGN)
     set(text "")
     foreach(place RANGE 1 ${most})
       list(POP_FRONT ARGN source)
       if(source)
+        file(REAL_PATH ${source} source)
         file(RELATIVE_PATH path ${folder} ${source})
         string(APPEND text "#include \"${path}\"\n")
         cmake_path(GET source EXTENSION LAST_ONLY extension)

@@ -289,7 +289,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "680afd2faa7a242e";
+  if (kind == device_kind::cpu) return "32d5add61f39cf75";
   if (kind == device_kind::cuda) return "660b67d99410d72e";
   return {};
 }

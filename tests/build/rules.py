@@ -30,8 +30,8 @@ FAMILIES = [
             "tile_fits_in_cache": ".block_q = 1024, .block_kv = 2048",
             "decode_rows_fit": ".phase = attention_phase::decode, .block_q = 17",
             "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
-            "amx_rows_are_prefill":
-                ".target = backend::cpu_amx_bf16, .type = dtype::bf16, "
+            "amx_decode_has_whole_tiles":
+                ".target = backend::cpu_amx_bf16, .type = dtype::bf16, .head_dim = 40, "
                 ".phase = attention_phase::decode",
             "has_base_features": ".features = {}",
             "decode_has_no_weights": ".phase = attention_phase::decode, .features = every_feature",

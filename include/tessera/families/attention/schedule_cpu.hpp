@@ -355,7 +355,8 @@ struct decode_schedule {
     const std::int64_t key_bytes =
         (sizes.head_dim > 0 ? sizes.head_dim : 1) * static_cast<std::int64_t>(size_of(config.type));
     // Tiles read a head after the other anyway; many rows of one head stay in the first level.
-    const bool alone = has_tile_products(config.target) && cut.rows >= max_decode_rows;
+    const bool alone =
+        has_tile_products(config.target) && sizes.q_len * sizes.group >= max_decode_rows;
     const std::int64_t of_page = alone ? 1 : most_bytes_of_key / key_bytes;
     const std::int64_t bound = fitting < of_page ? fitting : of_page;
     const std::int64_t most = bound < 1 ? 1 : bound < most_heads ? bound : most_heads;

@@ -1,6 +1,7 @@
 // Decode: few query rows against many keys. Bound by reading K and V once, so nothing is packed:
-// scores are dot products over rows as they lie, values are added row by row. The keys are cut into
-// splits whose partial results are combined afterwards (split-KV).
+// scores are dot products over rows as they lie, values are added row by row (on AMX tiles:
+// decode_tiles.hpp). The keys are cut into splits whose partial results are combined afterwards
+// (split-KV).
 //
 // Memory is read nearly in the order in which it lies; key_order.hpp.
 #pragma once

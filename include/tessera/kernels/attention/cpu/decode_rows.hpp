@@ -75,11 +75,11 @@ class decode_rows {
       }
       scratch_.softmax.clear(r);
     }
+    int rows = queries_.count();
     if constexpr (shape::tiles) {
-      decode_tiles<Kernel>(scratch_).pack_q(queries_.count(),
-                                            [&](int r) { return queries_.operand(r, room); });
+      tiles().pack_q([&](int r) { return queries_.operand(r, room); });
+      rows = tiles().rows_with_tail();
     }
-    const int rows = shape::tiles ? scratch_.rows : queries_.count();
     std::memset(scratch_.sums, 0, static_cast<std::size_t>(rows * sum_stride()) * sizeof(float));
   }
 
@@ -99,7 +99,7 @@ class decode_rows {
   template <int Keys, class Rows>
   void gemm_qk(const key_step<Rows>& at) const {
     if constexpr (shape::tiles) {
-      decode_tiles<Kernel>(scratch_).gemm_qk(at);
+      tiles().gemm_qk(at);
     } else if (at.count == Keys) {
       gemm_qk_of<Keys>(at, std::integral_constant<int, Keys>{});
     } else {
@@ -148,18 +148,18 @@ class decode_rows {
   template <int Keys, class Rows>
   void gemm_pv(const key_step<Rows>& at) const {
     if constexpr (shape::tiles) {
-      decode_tiles<Kernel>(scratch_).gemm_pv(at);
-      return;
+      tiles().gemm_pv(at);
+    } else {
+      prim::for_each_row_tile<mr>(queries_.count(), [&]<int QRows>(int first) {
+        if (at.count == Keys) {
+          add_values<QRows, Keys>(at, 0, Keys, first);
+          return;
+        }
+        for (int k = 0; k < at.count; k += words::k_pack) {
+          add_values<QRows, words::k_pack>(at, k, at.count - k, first);
+        }
+      });
     }
-    prim::for_each_row_tile<mr>(queries_.count(), [&]<int QRows>(int first) {
-      if (at.count == Keys) {
-        add_values<QRows, Keys>(at, 0, Keys, first);
-        return;
-      }
-      for (int k = 0; k < at.count; k += words::k_pack) {
-        add_values<QRows, words::k_pack>(at, k, at.count - k, first);
-      }
-    });
   }
 
   /// True if a hidden key's weight of 0 would meet a value that is not finite.
@@ -201,6 +201,7 @@ class decode_rows {
  private:
   static constexpr int elements_of_line = 64 / static_cast<int>(sizeof(element));
 
+  decode_tiles<Kernel> tiles() const { return {scratch_, queries_.count()}; }
   TESSERA_INLINE int sum_stride() const {
     return strides::sums(shape::config, shape::v_head_dim(queries_.args()));
   }

@@ -36,7 +36,7 @@ class decode_tiles {
   static constexpr int most_rows = prim::tile_rows;  ///< of queries in a tile
   static int rows_of_tile(int rows) { return rows < most_rows ? rows : most_rows; }
 
-  /// Of an item of so many query rows.
+  /// Of an item with room for so many query rows.
   static prim::tile_shapes shapes(int rows) {
     const int used = rows_of_tile(rows);
     constexpr int word_bytes = 4;
@@ -50,18 +50,22 @@ class decode_tiles {
     return all;
   }
 
-  explicit decode_tiles(const decode_scratch<Kernel>& scratch)
-      : scratch_(scratch), tile_rows_(rows_of_tile(scratch.rows)) {}
+  /// Products of the first `rows` rows, of which there may be fewer than there is room for.
+  decode_tiles(const decode_scratch<Kernel>& scratch, int rows)
+      : scratch_(scratch), rows_(rows), tile_rows_(rows_of_tile(scratch.rows)) {}
+
+  /// The rows of tiles with some of the rows.
+  int rows_with_tail() const { return round_up(rows_, tile_rows_); }
 
   /// Words of Q as operand B, [tile of rows][word][row of the tile], zeros behind the last row.
-  /// `row_of(r)` is row r of `count`.
+  /// `row_of(r)` is row r.
   template <class RowOf>
-  void pack_q(int count, const RowOf& row_of) const {
-    for (int first = 0; first < scratch_.rows; first += most_rows) {
+  void pack_q(const RowOf& row_of) const {
+    for (int first = 0; first < rows_; first += most_rows) {
       for (int word = 0; word < depth; word += vec::width) {
         reg block[most_rows];
         for (int r = 0; r < most_rows; ++r) {
-          block[r] = first + r < count ? reader::read(row_of(first + r) + word * words::k_pack)
+          block[r] = first + r < rows_ ? reader::read(row_of(first + r) + word * words::k_pack)
                                        : vec::zero();
         }
         vec::transpose(block);
@@ -81,7 +85,7 @@ class decode_tiles {
     for (int key = 0; key < at.count; key += keys_at_once) {
       const tile_operand low = keys_from(at, key, spare[0]);
       const tile_operand high = keys_from(at, key + prim::tile_rows, spare[1]);
-      for (int first = 0; first < scratch_.rows; first += most_rows) {
+      for (int first = 0; first < rows_; first += most_rows) {
         const float* const q = scratch_.q + first * depth;
         tiles::zero<first_scores>();
         tiles::zero<second_scores>();
@@ -111,7 +115,7 @@ class decode_tiles {
     constexpr std::int64_t panel_bytes = 64;
     for (int key = 0; key < at.count; key += words::k_pack * panel_words) {
       const int used = pack_values(at, key, panels);
-      for (int first = 0; first < scratch_.rows; first += most_rows) {
+      for (int first = 0; first < rows_; first += most_rows) {
         const float* const p = scratch_.score_row(first) + (at.column + key) / words::k_pack;
         for (int column = 0; column < v_head_dim; column += 2 * prim::tile_width) {
           float* const sums = scratch_.sums + first * sum_stride + column;
@@ -244,7 +248,7 @@ class decode_tiles {
   }
 
   const decode_scratch<Kernel>& scratch_;
-  int tile_rows_;
+  int rows_, tile_rows_;
 };
 
 /// What a thread holds while it works on an item of so many rows.
