@@ -134,7 +134,7 @@ inline bool make_tensor_map(CUtensorMap& map, const boxed_tensor& tensor) noexce
   // Several panels are an axis of their own, outside of tokens.
   const bool joined = tensor.box[0] > panel_columns;
   if (joined) {
-    if (tensor.extent[0] % panel_columns != 0) return false;
+    if (tensor.extent[0] % panel_columns != 0 || tensor.order != box_order::panel) return false;
     extents = {panel_columns, extents[1], extents[2], extents[0] / panel_columns, extents[3]};
     strides = {strides[0], strides[1], 2 * panel_columns, strides[2]};
     box = {panel_columns, box[1], box[2], box[0] / panel_columns, box[3]};

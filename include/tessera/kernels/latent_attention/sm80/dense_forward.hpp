@@ -100,7 +100,8 @@ class dense_forward {
       : args_(args), dense_(dense), parts_(workspace) {
     const std::int64_t tokens = args.entries * args.length;
     if (!queries_lie_joined()) parts_.take(to_.q, tokens * args.heads * width);
-    parts_.take(to_.k, tokens * args.kv_heads * key_columns());
+    // Of whole keys: plans do not know yet how rope parts will lie.
+    parts_.take(to_.k, tokens * args.kv_heads * width);
     parts_.take(to_.v, tokens * args.kv_heads * value);
     attention_bytes_ = Dense::attention_bytes(attention_args(), multiprocessors);
     parts_.take(of_attention_, static_cast<std::int64_t>(attention_bytes_));
@@ -167,6 +168,7 @@ class dense_forward {
   bool ropes_stay_apart() const {
     const latent_rows& rope = args_.k_pe;
     return tail_columns > 0 && args_.nope == width - tail_columns && args_.rope > 0 &&
+           args_.rope % joined_together == 0 &&
            reinterpret_cast<std::uintptr_t>(rope.data) % 16 == 0 && rope.token > 0 &&
            (rope.entry > 0 || args_.entries == 1) &&
            (rope.entry | rope.token) % joined_together == 0;
