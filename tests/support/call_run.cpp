@@ -46,14 +46,15 @@ std::vector<tested_row> tested_rows() {
 }
 
 std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
-                                    random_source& random, call_wishes wishes) {
+                                    random_source& random, call_wishes wishes,
+                                    memory_wishes memory) {
   wishes.kind = row.kind;
   wishes.row = row.row;
   const std::optional<owned_problem> problem = drawn_problem(op, random, wishes);
   if (!problem) return nullptr;
   problem_view unaligned = problem->view();
   unaligned.unaligned = true;
-  const memory_wishes memory{.aligned = !runs(*row.kind, *row.row, unaligned)};
+  memory.aligned = !runs(*row.kind, *row.row, unaligned);
   auto data = std::make_unique<call_data>(*problem, random, memory);
   return data->refusal() && runs(*row.kind, *row.row, problem_here(data->problem()))
              ? std::move(data)

@@ -41,7 +41,8 @@ std::vector<tested_row> tested_rows();
 
 /// A random legal call that the row runs, or null where it runs none like it.
 std::unique_ptr<call_data> call_for(const tested_row& row, const operation& op,
-                                    random_source& random, call_wishes wishes = {});
+                                    random_source& random, call_wishes wishes = {},
+                                    memory_wishes memory = {});
 
 /// A random legal call as `wishes` want it that rows run here: where each of them was compiled for
 /// extents of its own, those of one of them.
