@@ -141,7 +141,7 @@ inline double keys_of_sm90_tiles(const attention_config& config, const attention
   if (facts.demand.mask == mask_mode::full || seen < block) {
     return std::max(1.0, std::ceil(seen / block)) * block;
   }
-  return seen + (64 % config.block_kv == 0 ? 0.0 : (block - 16) / 2);
+  return seen + (std::fmod(64.0, block) == 0.0 ? 0.0 : (block - 16) / 2);
 }
 
 /// What a cuda_sm90 row does: tiles of block_q rows, of which a multiprocessor has one at a time.
