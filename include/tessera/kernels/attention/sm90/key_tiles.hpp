@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <tessera/prim/common/host_device.hpp>
+
 namespace tessera::kernels::attention::sm90 {
 
 /// Tiles of keys of the rows of a warpgroup or a block.
@@ -29,7 +31,7 @@ inline constexpr bool shows_whole_tiles = false;
 template <int Rows>
 struct keys_from_first {
   std::uint16_t end[Rows];
-  __device__ __forceinline__ row_keys operator[](int row) const { return {0, end[row]}; }
+  TESSERA_HD constexpr row_keys operator[](int row) const noexcept { return {0, end[row]}; }
 };
 
 /// How much the rows of a work tile see of 32 tiles of keys: bit i is of the i-th.
