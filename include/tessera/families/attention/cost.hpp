@@ -246,14 +246,14 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   if (decode) {
     const auto cut = schedule_cpu::decode_schedule::of(config, sized, workers);
     const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
-    // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.3
-    // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
     // Tiles of AMX make as much of sixteen rows as of one.
     const bool tiles = has_tile_products(config.target);
     if (tiles) {
       work.flops *= up(rows, max_decode_rows) / rows;
       work.product_share = 0.6;
     }
+    // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.3
+    // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
     const double per_lane = has_bf16_products(config.target)        ? 2.3
                             : config.target == backend::cpu_generic ? 0.7
                                                                     : 1.4;

@@ -16,8 +16,8 @@ using recurrence::sm80::warp_channels;
 
 /// Whether the kernel below takes a call: what a batch has besides changes nothing.
 inline bool takes_lone_tokens(const chunked_scan_kernel_args& args) {
-  const auto whole = [&](const chunked_scan_states& states) {
-    return recurrence::sm80::has_whole_rows(states, dtype::f32, states.key, args.values);
+  const auto whole = [](const chunked_scan_states& states) {
+    return recurrence::sm80::has_whole_rows(states, dtype::f32, states.key);
   };
   return args.tokens == 1 && args.cu_seqlens == nullptr && args.gv.data == nullptr &&
          args.values % row_shape::columns == 0 && whole(args.initial_state) &&

@@ -17,8 +17,8 @@ using recurrence::sm80::warp_channels;
 
 /// Whether the kernel below takes a call: what a batch has besides changes nothing.
 inline bool takes_lone_tokens(const delta_rule_kernel_args& args) {
-  const auto whole = [&](const auto& states) {
-    return recurrence::sm80::has_whole_rows(states, states.type, states.channel, args.value_dim);
+  const auto whole = [](const auto& states) {
+    return recurrence::sm80::has_whole_rows(states, states.type, states.channel);
   };
   return args.tokens == 1 && args.cu_seqlens == nullptr && args.seg_ids == nullptr &&
          args.value_dim % row_shape::columns == 0 && whole(args.initial) && whole(args.last);

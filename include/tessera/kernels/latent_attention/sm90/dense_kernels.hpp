@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <cstdint>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
@@ -11,9 +11,10 @@
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/latent_attention/config.hpp>
 #include <tessera/kernels/attention/sm90/launch.hpp>
+#include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
+#include <tessera/prim/common/ceil_div.hpp>
 #include <tessera/prim/common/hooks.hpp>
-#include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/launch_context.hpp>
 #include <tessera/spec/status.hpp>
@@ -44,18 +45,10 @@ struct dense_kernels {
   using narrow_product = grouped_matmul::sm90::launcher<product_row<128>>;
   using wide_product = grouped_matmul::sm90::launcher<product_row<256>>;
 
-  static std::vector<prim::cuda::kernel_entry> entries() {
-    std::vector<prim::cuda::kernel_entry> all;
-    for (const auto& entry : attention::sm90::row_kernels<attention_row, Hooks>::entries()) {
-      all.push_back(entry);
-    }
-    for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row<128>>::entries()) {
-      all.push_back(entry);
-    }
-    for (const auto& entry : grouped_matmul::sm90::row_kernels<product_row<256>>::entries()) {
-      all.push_back(entry);
-    }
-    return all;
+  static auto entries() {
+    return cuda::joined(attention::sm90::row_kernels<attention_row, Hooks>::entries(),
+                        grouped_matmul::sm90::row_kernels<product_row<128>>::entries(),
+                        grouped_matmul::sm90::row_kernels<product_row<256>>::entries());
   }
   static std::size_t attention_bytes(const attention_kernel_args& args, int multiprocessors) {
     return attention::sm90::workspace_bytes_with<attention_row, Hooks>(args, multiprocessors);
@@ -67,8 +60,9 @@ struct dense_kernels {
   /// multiprocessors is to have one.
   static status multiply(const grouped_matmul_kernel_args& args, const launch_context& context) {
     constexpr std::int64_t side = 256;
-    const std::int64_t rows = (args.m + side - 1) / side, columns = (args.n + side - 1) / side;
-    const bool wide = args.n >= side && 2 * args.groups * rows * columns > 9 * context.threads / 10;
+    const std::int64_t blocks =
+        2 * args.groups * prim::ceil_div(args.m, side) * prim::ceil_div(args.n, side);
+    const bool wide = args.n >= side && blocks > 9 * context.threads / 10;
     return wide ? cuda::launch<wide_product>(args, context)
                 : cuda::launch<narrow_product>(args, context);
   }

@@ -16,13 +16,12 @@ namespace tessera::kernels::recurrence::sm80 {
 using row_shape = tile_shape<128, 8, 4, 8, 1>;
 inline constexpr int row_blocks = 2;
 
-/// Whether tiles of states are such rows: f32 of 16 bytes at a time, tiles without a rest. Null:
-/// yes.
+/// Whether rows of states are read 16 bytes of f32 at a time. Null: yes.
 template <class States>
-bool has_whole_rows(const States& states, dtype type, std::int64_t channel, std::int64_t columns) {
+bool has_whole_rows(const States& states, dtype type, std::int64_t channel) {
   if (states.data == nullptr) return true;
   const auto gaps = static_cast<std::uintptr_t>(states.sequence | states.head | channel);
-  return type == dtype::f32 && columns % row_shape::columns == 0 &&
+  return type == dtype::f32 &&
          (reinterpret_cast<std::uintptr_t>(states.data) | gaps * sizeof(float)) % 16 == 0;
 }
 
