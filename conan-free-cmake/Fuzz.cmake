@@ -36,7 +36,7 @@ foreach(source IN LISTS sources)
     add_custom_target(${name} ALL DEPENDS ${program})
     add_dependencies(${name} fuzz_readers)
     string(REPLACE "fuzz_" "" corpus ${name})
-    add_test(NAME fuzz/${corpus} COMMAND ${program} -max_total_time=20 -timeout=10 -rss_limit_mb=2048
+    add_test(NAME fuzz/${corpus} COMMAND ${program} -max_total_time=10 -timeout=10 -rss_limit_mb=2048
       ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name} ${fuzz}/corpus/${corpus})
     set_tests_properties(fuzz/${corpus} PROPERTIES LABELS fuzz COST 20)
   else()

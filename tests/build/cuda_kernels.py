@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tessera_add_kernels(... BACKENDS cpu_generic cuda_sm80): the rows, what is refused, what the program
-needs where it runs. The program runs the CUDA rows if this machine has a GPU, and says so if not.
+needs where it runs. The program runs the CUDA rows if this machine has a GPU, and says so if not. With the
+sources as a folder the kernels alone are compiled: add_kernels.py links a library of these.
 
 usage: cuda_kernels.py WORK_FOLDER --prefix PREFIX | --subdirectory GENERATOR  [-- CMAKE_ARGUMENT...]"""
 import re
@@ -35,6 +36,10 @@ def main():
     project.cmake_lists(ARCHITECTURES + "find_package(CUDAToolkit REQUIRED)\n" + CALL + PROGRAM)
     project.configure()
     check_rows(re.findall(r'^\w+\(\w+, "(attention[^"]+)"', project.found("attention.inc").read_text(), re.M))
+    if not project.prefix:
+        project.build("my_kernels_units_cuda_sm80")
+        print(f"kernels of {len(ROWS)} rows are compiled")
+        return
     project.build()
     smoke = project.found("smoke")
     libraries = run("ldd", smoke)[1]

@@ -5,8 +5,8 @@ use some (GRADIENTS). Kernels of other families hold no row in their names and a
 
 usage: cuda_resources.py LIBRARY [--quick] | --planted NVCC   (two kernels that spill, which must be found)
 
-With --quick, kernels of f16 are not judged: the library was built with TESSERA_QUICK_DEVICE_CODE, which
-optimises those of bf16 as they are shipped."""
+With --quick, kernels of f16 and of paged and coded keys are not judged: the library was built with
+TESSERA_QUICK_DEVICE_CODE, which optimises those of bf16, f32, f8 and dense keys as they are shipped."""
 import pathlib
 import re
 import subprocess
@@ -26,6 +26,9 @@ GRADIENTS = {("sm80", "plain"): 64, ("sm80", "computed"): 112, ("sm80", "all"): 
              ("sm90", "plain"): 48, ("sm90", "computed"): 80, ("sm90", "all"): 192,
              ("sm90", "dropped"): 48}
 GRADIENT = re.compile(r"attention_backward_(sm\d\d)_\w+_gradients_\w+?_(plain|computed|all|dropped)(?![a-z])")
+
+
+NOT_JUDGED_QUICK = re.compile(r"_(f16|coded|paged)_")
 
 
 def known_bytes(row):
@@ -63,7 +66,7 @@ template __global__ void spilling_gradients<bf16, 8, score_kind::plain>(float*, 
 
 def judge(path, quick):
     """Prints what is found; the number of rows that spill and should not, or None without any row."""
-    kernels = sorted(one for one in kernels_of(path) if not (quick and "_f16_" in one.row))
+    kernels = sorted(one for one in kernels_of(path) if not (quick and NOT_JUDGED_QUICK.search(one.row)))
     if not kernels:
         print(f"{path}: holds no kernel of a CUDA row")
         return None

@@ -71,10 +71,10 @@ status check_tiles() {
                                        ", this processor does not give it", reason_of(tiles)});
 }
 
-/// The same of a row, if it is one.
+/// The same of a row, if it is one. Configs may have rows of no type there, whose loops need none.
 template <class Row>
 status check_tiles_of() {
-  if constexpr (has_tile_products(Row::config.target)) {
+  if constexpr (has_tile_products(Row::config.target) && Row::config.type != dtype::none) {
     return check_tiles<typename isa::of<Row::config.target>::type>();
   }
   return {};

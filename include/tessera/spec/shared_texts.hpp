@@ -35,10 +35,26 @@ constexpr tensor_text pool_slots(const layout_texts& shapes, std::string_view sl
           .free = true};
 }
 
+/// A tensor whose rows kernels read in wide pieces: of any floating type, or of that of `like`.
+constexpr tensor_text operand(std::string_view name, const layout_texts& shapes,
+                              std::string_view like = {}) {
+  return {.name = name,
+          .shapes = shapes,
+          .types = like.empty() ? floating_types : dtype_set{},
+          .like = like,
+          .contiguous_rows = true,
+          .aligned_rows = true};
+}
+
 constexpr tensor_text as_output(tensor_text text, std::string_view gradient_of = {}) {
   text.use = tensor_use::output;
   text.gradient_of = gradient_of;
   return text;
+}
+/// The same of one whose rows may begin anywhere.
+constexpr tensor_text as_unaligned_output(tensor_text text, std::string_view gradient_of = {}) {
+  text.aligned_rows = false;
+  return as_output(text, gradient_of);
 }
 
 /// States of a recurrence, which a call may have or not.

@@ -51,10 +51,7 @@ inline constexpr texts of_states = of_layouts("B H K V", "N H K V", "P H K V");
 inline constexpr texts of_keys = of_layouts("B T H K", "1:batch T H K");
 inline constexpr texts of_values = of_layouts("B T H V", "1:batch T H V");
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  return {
-      .name = name, .shapes = shapes, .like = "q", .contiguous_rows = true, .aligned_rows = true};
-}
+using declared::operand;
 /// Log decays are f32 or of the operands' type.
 constexpr tensor_text decay(std::string_view name, const texts& shapes, bool contiguous = true) {
   return {.name = name,
@@ -88,13 +85,9 @@ constexpr tensor_text gradient_of_state(const texts& shapes) {
 }
 
 inline constexpr std::array tensor_texts{
-    tensor_text{.name = "q",
-                .shapes = of_keys,
-                .types = floating_types,
-                .contiguous_rows = true,
-                .aligned_rows = true},
-    operand("k", of_layouts("B T Hkv K", "1:batch T Hkv K")),
-    operand("v", of_layouts("B T Hkv V", "1:batch T Hkv V")),
+    operand("q", of_keys),
+    operand("k", of_layouts("B T Hkv K", "1:batch T Hkv K"), "q"),
+    operand("v", of_layouts("B T Hkv V", "1:batch T Hkv V"), "q"),
     decay("g", of_layouts("B T H", "1:batch T H"), false),
     decay("gk", of_keys),
     decay("gv", of_values),
@@ -102,14 +95,9 @@ inline constexpr std::array tensor_texts{
         .name = "g_gamma", .shapes = {"H", "H", "H", "B H", "N H", "N H"}, .types = dtype::f32},
     state("initial_state", of_states),
     declared::packed_offsets(of_layouts("-", "N+1")),
-    tensor_text{.name = "out",
-                .shapes = of_values,
-                .like = "q",
-                .use = tensor_use::output,
-                .contiguous_rows = true,
-                .aligned_rows = true},
+    declared::as_output(operand("out", of_values, "q")),
     declared::final_state(of_states),
-    operand("d_out", of_values),
+    operand("d_out", of_values, "q"),
     state("d_final_state", of_states),
     gradient_of("q", "d_q", of_keys, false),
     gradient_of("k", "d_k", of_layouts("B T Hkv K", "1:batch T Hkv K"), false),

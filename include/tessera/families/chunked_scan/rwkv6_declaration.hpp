@@ -39,35 +39,23 @@ inline constexpr texts of_keys{"B T H K", "1:batch T H K", "1:batch T H K"};
 inline constexpr texts of_values{"B T H V", "1:batch T H V", "1:batch T H V"};
 inline constexpr texts of_heads{"H K", "H K", "H K"};
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  return {
-      .name = name, .shapes = shapes, .like = "r", .contiguous_rows = true, .aligned_rows = true};
-}
+using declared::operand;
 constexpr tensor_text parameter(std::string_view name, const texts& shapes) {
   return {
       .name = name, .shapes = shapes, .types = dtype::f32, .like = "r", .contiguous_rows = true};
 }
 
 inline constexpr std::array tensor_texts{
-    tensor_text{.name = "r",
-                .shapes = of_keys,
-                .types = floating_types,
-                .contiguous_rows = true,
-                .aligned_rows = true},
-    operand("k", of_keys),
-    operand("v", of_values),
+    operand("r", of_keys),
+    operand("k", of_keys, "r"),
+    operand("v", of_values, "r"),
     parameter("w", of_keys),
     parameter("u", of_heads),
     state("initial_state", of_states),
     declared::packed_offsets({"-", "N+1", "N+1"}),
-    tensor_text{.name = "out",
-                .shapes = of_values,
-                .like = "r",
-                .use = tensor_use::output,
-                .contiguous_rows = true,
-                .aligned_rows = true},
+    declared::as_output(operand("out", of_values, "r")),
     declared::final_state(of_states),
-    operand("d_out", of_values),
+    operand("d_out", of_values, "r"),
     state("d_final_state", of_states),
     gradient_of("r", "d_r", of_keys, false),
     gradient_of("k", "d_k", of_keys, false),

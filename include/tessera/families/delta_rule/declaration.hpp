@@ -61,17 +61,7 @@ inline constexpr std::string_view per_channel =
     "is given with gk; a decay is per head or per channel";
 inline constexpr std::string_view per_head = "is given without gk";
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  if (name == "q") {
-    return {.name = name,
-            .shapes = shapes,
-            .types = floating_types,
-            .contiguous_rows = true,
-            .aligned_rows = true};
-  }
-  return {
-      .name = name, .shapes = shapes, .like = "q", .contiguous_rows = true, .aligned_rows = true};
-}
+using declared::operand;
 constexpr tensor_text gate(std::string_view name, const texts& shapes,
                            std::string_view elsewhere = {}) {
   return {.name = name, .shapes = shapes, .types = floating_types, .elsewhere = elsewhere};
@@ -94,8 +84,8 @@ constexpr tensor_text with_rows(tensor_text text) {
 
 inline constexpr std::array tensor_texts{
     operand("q", of_keys),
-    operand("k", of_keys),
-    operand("v", of_values),
+    operand("k", of_keys, "q"),
+    operand("v", of_values, "q"),
     gate("g", of_head_gates, per_channel),
     with_rows(gate("gk", of_channel_gates, "is given, the operation has decays per head")),
     gate("beta", of_heads),
@@ -107,13 +97,13 @@ inline constexpr std::array tensor_texts{
                 .shapes = of_layouts("B T", "-"),
                 .types = dtype::i32,
                 .elsewhere = "is given with cu_seqlens; both say where sequences begin"},
-    as_output(operand("out", of_values)),
+    as_output(operand("out", of_values, "q")),
     declared::final_state(of_states),
-    operand("d_out", of_values),
+    operand("d_out", of_values, "q"),
     single("d_final_state", of_states),
-    as_output(operand("d_q", of_keys), "q"),
-    as_output(operand("d_k", of_keys), "k"),
-    as_output(operand("d_v", of_values), "v"),
+    as_output(operand("d_q", of_keys, "q"), "q"),
+    as_output(operand("d_k", of_keys, "q"), "k"),
+    as_output(operand("d_v", of_values, "q"), "v"),
     optional_output(gate("d_g", of_head_gates, per_channel), "g"),
     optional_output(with_rows(gate("d_gk", of_channel_gates, per_head)), "gk"),
     as_output(gate("d_beta", of_heads), "beta"),

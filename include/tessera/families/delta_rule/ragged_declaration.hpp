@@ -14,8 +14,8 @@ namespace tessera::ragged_delta_rule_table {
 
 using declared::as_output;
 using declared::everywhere;
+using declared::operand;
 using delta_rule_table::gate;
-using delta_rule_table::operand;
 using delta_rule_table::optional_output;
 using delta_rule_table::single;
 using options = delta_rule_options;
@@ -76,8 +76,8 @@ inline constexpr tensor_text flags{
 consteval auto tensor_texts(tensor_use pool_use) {
   return std::array{
       operand("q", everywhere("T H K")),
-      operand("k", everywhere("T H K")),
-      operand("v", everywhere("T HV V")),
+      operand("k", everywhere("T H K"), "q"),
+      operand("v", everywhere("T HV V"), "q"),
       gate("g", everywhere("T HV")),
       gate("beta", everywhere("T HV")),
       single("A_log", everywhere("HV")),
@@ -86,11 +86,11 @@ consteval auto tensor_texts(tensor_use pool_use) {
       offsets,
       indices,
       flags,
-      as_output(operand("out", everywhere("T HV V"))),
-      operand("d_out", everywhere("T HV V")),
-      as_output(operand("d_q", everywhere("T H K")), "q"),
-      as_output(operand("d_k", everywhere("T H K")), "k"),
-      as_output(operand("d_v", everywhere("T HV V")), "v"),
+      as_output(operand("out", everywhere("T HV V"), "q")),
+      operand("d_out", everywhere("T HV V"), "q"),
+      as_output(operand("d_q", everywhere("T H K"), "q"), "q"),
+      as_output(operand("d_k", everywhere("T H K"), "q"), "k"),
+      as_output(operand("d_v", everywhere("T HV V"), "q"), "v"),
       optional_output(gate("d_g", everywhere("T HV")), "g"),
       as_output(gate("d_beta", everywhere("T HV")), "beta"),
       optional_output(single("d_A_log", everywhere("HV")), "A_log"),

@@ -42,47 +42,34 @@ inline constexpr texts of_keys{"B T HV K", "1:batch T HV K", "1:batch T HV K"};
 inline constexpr texts of_values{"B T HV V", "1:batch T HV V", "1:batch T HV V"};
 inline constexpr texts of_states{"B HV K V", "N HV K V", "P HV K V"};
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  if (name == "w") {  // read a number at a time
-    return {.name = name, .shapes = shapes, .types = floating_types, .contiguous_rows = true};
-  }
-  if (name == "r") {
-    return {.name = name,
-            .shapes = shapes,
-            .types = floating_types,
-            .contiguous_rows = true,
-            .aligned_rows = true};
-  }
-  return {
-      .name = name, .shapes = shapes, .like = "r", .contiguous_rows = true, .aligned_rows = true};
-}
-constexpr tensor_text gradient(std::string_view name, std::string_view of, const texts& shapes) {
-  tensor_text text = declared::as_output(operand(of, shapes), of);
-  text.name = name;
-  return text;
+using declared::as_output;
+using declared::operand;
+/// Decays are read a number at a time.
+constexpr tensor_text decay(std::string_view name) {
+  return {.name = name, .shapes = of_keys, .types = floating_types, .contiguous_rows = true};
 }
 
 inline constexpr std::array tensor_texts{
     operand("r", of_keys),
-    operand("w", of_keys),
-    operand("k", of_keys),
-    operand("v", of_values),
-    operand("a", of_keys),
-    operand("b", of_keys),
-    operand("kk", of_keys),
+    decay("w"),
+    operand("k", of_keys, "r"),
+    operand("v", of_values, "r"),
+    operand("a", of_keys, "r"),
+    operand("b", of_keys, "r"),
+    operand("kk", of_keys, "r"),
     single("initial_state", of_states),
     declared::packed_offsets({"-", "N+1", "N+1"}),
-    declared::as_output(operand("out", of_values)),
+    as_output(operand("out", of_values, "r")),
     declared::final_state(of_states),
-    operand("d_out", of_values),
+    operand("d_out", of_values, "r"),
     single("d_final_state", of_states),
-    gradient("d_r", "r", of_keys),
-    gradient("d_w", "w", of_keys),
-    gradient("d_k", "k", of_keys),
-    gradient("d_v", "v", of_values),
-    gradient("d_a", "a", of_keys),
-    gradient("d_b", "b", of_keys),
-    gradient("d_kk", "kk", of_keys),
+    as_output(operand("d_r", of_keys), "r"),
+    as_output(decay("d_w"), "w"),
+    as_output(operand("d_k", of_keys, "r"), "k"),
+    as_output(operand("d_v", of_values, "r"), "v"),
+    as_output(operand("d_a", of_keys, "r"), "a"),
+    as_output(operand("d_b", of_keys, "r"), "b"),
+    as_output(operand("d_kk", of_keys, "r"), "kk"),
     optional_output(single("d_initial_state", of_states), "initial_state"),
     declared::pool_slots({"-", "-", "N"}, "P"),
 };

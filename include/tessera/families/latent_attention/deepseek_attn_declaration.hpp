@@ -21,10 +21,10 @@ using options = deepseek_attn_options;
 using kernel = latent_attention_kernel_args;
 using attention_table::free_option;
 using declared::everywhere;
+using declared::operand;
 using flash_mla_table::direction;
 using flash_mla_table::most_columns;
 using flash_mla_table::most_heads;
-using flash_mla_table::operand;
 using flash_mla_table::rows_at;
 
 /// Rope parts as in flash_mla, of calls that select, then of those to which keys are given.
@@ -62,14 +62,11 @@ constexpr tensor_text of_selecting(tensor_text text, std::string_view shape) {
 }
 constexpr tensor_text of_indexer(std::string_view name, std::string_view shape,
                                  std::string_view like = "q_index") {
-  tensor_text text = of_selecting(operand(name, {}), shape);
-  text.like = like;
-  return text;
+  return of_selecting(operand(name, {}, like), shape);
 }
 
 consteval auto tensors_of(direction where) {
-  tensor_text index_query = of_indexer("q_index", "B S Hi Di", {});
-  index_query.types = floating_types;
+  const tensor_text index_query = of_indexer("q_index", "B S Hi Di", {});
   tensor_text index_weights = of_indexer("index_weights", "B S Hi");
   index_weights.types = dtype::f32;
   tensor_text indices{.name = "indices",

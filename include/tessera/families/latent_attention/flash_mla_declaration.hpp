@@ -17,6 +17,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::flash_mla_table {
 
@@ -76,22 +77,13 @@ inline constexpr texts of_shared_rope = by_rope("-", "-", "B S dr");
 inline constexpr texts of_queries = by_rope("B S Hq dn", "B S Hq dq", "B S Hq dn");
 inline constexpr std::string_view of_scores = "B? Hq? S?:rows S?:keys";
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  return {
-      .name = name, .shapes = shapes, .like = "ckv", .contiguous_rows = true, .aligned_rows = true};
-}
-constexpr tensor_text as_output(tensor_text text, bool free = false) {
-  text.use = tensor_use::output;
-  text.aligned_rows = false;
-  text.free = free;
-  return text;
-}
+using declared::as_unaligned_output;
+using declared::operand;
 constexpr tensor_text statistic(std::string_view name) {
   return {.name = name, .shapes = everywhere("B Hq S"), .types = dtype::f32, .free = true};
 }
 constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
-  text.gradient_of = of;
-  return as_output(text, text.free);
+  return as_unaligned_output(text, of);
 }
 constexpr tensor_text sinks_named(std::string_view name, std::string_view shape = "Hq? n") {
   return {.name = name, .shapes = everywhere(shape), .types = dtype::f32, .free = true};
@@ -104,38 +96,33 @@ enum class direction { forward, backward };
 
 /// Latents, what makes keys and values of them, and queries.
 inline constexpr std::array input_texts{
+    operand("ckv", everywhere("B S R")),
+    operand("w_kc", everywhere("R Hkv dn"), "ckv"),
+    operand("w_vc", everywhere("R Hkv dv"), "ckv"),
+    operand("k_pe", of_rope, "ckv"),
     [] {
-      tensor_text latents = operand("ckv", everywhere("B S R"));
-      latents.like = {};
-      latents.types = floating_types;
-      return latents;
-    }(),
-    operand("w_kc", everywhere("R Hkv dn")),
-    operand("w_vc", everywhere("R Hkv dv")),
-    operand("k_pe", of_rope),
-    [] {
-      tensor_text rope_query = operand("q_pe", of_shared_rope);
+      tensor_text rope_query = operand("q_pe", of_shared_rope, "ckv");
       rope_query.elsewhere = "is given, k_pe is absent; a rope query meets a rope key";
       return rope_query;
     }(),
-    operand("q", of_queries),
+    operand("q", of_queries, "ckv"),
 };
 /// Of a gradient they are inputs.
 consteval std::array<tensor_text, 2> results_for(direction where) {
-  const tensor_text out = operand("out", everywhere("B S Hq dv"));
+  const tensor_text out = operand("out", everywhere("B S Hq dv"), "ckv");
   const tensor_text lse = statistic("lse");
   if (where == direction::backward) return {out, lse};
-  return {as_output(out), as_output(lse, true)};
+  return {as_unaligned_output(out), as_unaligned_output(lse)};
 }
 inline constexpr std::array gradient_texts{
-    operand("d_out", everywhere("B S Hq dv")),
+    operand("d_out", everywhere("B S Hq dv"), "ckv"),
     statistic("d_lse"),
-    gradient_of("ckv", operand("d_ckv", everywhere("B S R"))),
-    gradient_of("w_kc", operand("d_w_kc", everywhere("R Hkv dn"))),
-    gradient_of("w_vc", operand("d_w_vc", everywhere("R Hkv dv"))),
-    gradient_of("k_pe", operand("d_k_pe", of_rope)),
-    gradient_of("q_pe", operand("d_q_pe", of_shared_rope)),
-    gradient_of("q", operand("d_q", of_queries)),
+    gradient_of("ckv", operand("d_ckv", everywhere("B S R"), "ckv")),
+    gradient_of("w_kc", operand("d_w_kc", everywhere("R Hkv dn"), "ckv")),
+    gradient_of("w_vc", operand("d_w_vc", everywhere("R Hkv dv"), "ckv")),
+    gradient_of("k_pe", operand("d_k_pe", of_rope, "ckv")),
+    gradient_of("q_pe", operand("d_q_pe", of_shared_rope, "ckv")),
+    gradient_of("q", operand("d_q", of_queries, "ckv")),
 };
 
 consteval auto tensors_for(direction where) {

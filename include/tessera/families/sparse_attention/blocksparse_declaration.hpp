@@ -20,6 +20,7 @@
 #include <tessera/spec/declaration_text.hpp>
 #include <tessera/spec/lower.hpp>
 #include <tessera/spec/problem.hpp>
+#include <tessera/spec/shared_texts.hpp>
 
 namespace tessera::blocksparse_table {
 
@@ -66,36 +67,24 @@ static_assert(dim_of("Sq") == 3 && dim_of("Sk") == 4);
 
 inline constexpr std::array<std::string_view, 1> layouts{"dense"};
 
-constexpr tensor_text operand(std::string_view name, std::string_view shape) {
-  return {
-      .name = name, .shapes = {shape}, .like = "q", .contiguous_rows = true, .aligned_rows = true};
-}
+using declared::operand;
 constexpr tensor_text statistic(std::string_view name, bool free) {
   return {.name = name, .shapes = {"B Hq Sq"}, .types = dtype::f32, .free = free};
 }
 constexpr tensor_text numbers(std::string_view name, std::string_view shape) {
   return {.name = name, .shapes = {shape}, .types = dtype::i32, .free = true};
 }
-constexpr tensor_text as_output(tensor_text text) {
-  text.use = tensor_use::output;
-  text.aligned_rows = false;
-  return text;
-}
+using declared::as_unaligned_output;
 constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
-  text.gradient_of = of;
-  return as_output(text);
+  return as_unaligned_output(text, of);
 }
 
 inline constexpr tensor_text sinks{
     .name = "sinks", .shapes = {"Hq? n"}, .types = dtype::f32, .free = true};
 inline constexpr std::array input_texts{
-    tensor_text{.name = "q",
-                .shapes = {"B Hq Sq D"},
-                .types = floating_types,
-                .contiguous_rows = true,
-                .aligned_rows = true},
-    operand("k", "B Hkv Sk D"),
-    operand("v", "B Hkv Sk Dv"),
+    operand("q", {"B Hq Sq D"}),
+    operand("k", {"B Hkv Sk D"}, "q"),
+    operand("v", {"B Hkv Sk Dv"}, "q"),
     numbers("q_segment_ids", "B Sq"),
     numbers("kv_segment_ids", "B Sk"),
     numbers("q_positions", "B Sq"),
@@ -105,17 +94,19 @@ inline constexpr std::array input_texts{
     tensor_text{.name = "block_mask", .shapes = {"B? Hq? Nq Nk"}, .types = dtype::u8, .free = true},
     sinks,
 };
-inline constexpr auto tensor_texts = declared::with(
-    input_texts, as_output(operand("out", "B Hq Sq Dv")), as_output(statistic("lse", true)));
-inline constexpr auto backward_texts = declared::with(
-    input_texts, operand("out", "B Hq Sq Dv"), statistic("lse", false),
-    operand("d_out", "B Hq Sq Dv"), statistic("d_lse", true),
-    gradient_of("q", operand("d_q", "B Hq Sq D")), gradient_of("k", operand("d_k", "B Hkv Sk D")),
-    gradient_of("v", operand("d_v", "B Hkv Sk Dv")), gradient_of("sinks", [] {
-      tensor_text text = sinks;
-      text.name = "d_sinks";
-      return text;
-    }()));
+inline constexpr auto tensor_texts =
+    declared::with(input_texts, as_unaligned_output(operand("out", {"B Hq Sq Dv"}, "q")),
+                   as_unaligned_output(statistic("lse", true)));
+inline constexpr auto backward_texts =
+    declared::with(input_texts, operand("out", {"B Hq Sq Dv"}, "q"), statistic("lse", false),
+                   operand("d_out", {"B Hq Sq Dv"}, "q"), statistic("d_lse", true),
+                   gradient_of("q", operand("d_q", {"B Hq Sq D"}, "q")),
+                   gradient_of("k", operand("d_k", {"B Hkv Sk D"}, "q")),
+                   gradient_of("v", operand("d_v", {"B Hkv Sk Dv"}, "q")), gradient_of("sinks", [] {
+                     tensor_text text = sinks;
+                     text.name = "d_sinks";
+                     return text;
+                   }()));
 
 /// Inputs of the forward call have the same numbers in both.
 consteval std::size_t tensor(std::string_view name) {

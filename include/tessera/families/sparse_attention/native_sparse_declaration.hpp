@@ -68,37 +68,25 @@ inline constexpr texts of_outputs{"B T Hq Dv", "1:batch T Hq Dv"};
 inline constexpr texts of_gates{"B T Hq", "1:batch T Hq"};
 inline constexpr texts of_slots{"B T Hkv S", "1:batch T Hkv S"};
 
-constexpr tensor_text operand(std::string_view name, const texts& shapes) {
-  return {
-      .name = name, .shapes = shapes, .like = "q", .contiguous_rows = true, .aligned_rows = true};
-}
+using declared::operand;
 constexpr tensor_text gate(std::string_view name) {
   return {.name = name, .shapes = of_gates, .types = dtype::f32, .like = "q", .free = true};
 }
 constexpr tensor_text slots(std::string_view name) {
   return {.name = name, .shapes = of_slots, .types = dtype::i32, .free = true};
 }
-constexpr tensor_text as_output(tensor_text text) {
-  text.use = tensor_use::output;
-  text.aligned_rows = false;
-  return text;
-}
+using declared::as_unaligned_output;
 constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
-  text.gradient_of = of;
   if (text.types.has(dtype::f32)) {
     text.types = floating_types;
     text.like = {};
   }
-  return as_output(text);
+  return as_unaligned_output(text, of);
 }
 inline constexpr std::array operand_texts{
-    tensor_text{.name = "q",
-                .shapes = of_queries,
-                .types = floating_types,
-                .contiguous_rows = true,
-                .aligned_rows = true},
-    operand("k", of_keys),
-    operand("v", of_values),
+    operand("q", of_queries),
+    operand("k", of_keys, "q"),
+    operand("v", of_values, "q"),
     gate("g_slc"),
     gate("g_cmp"),
     gate("g_swa"),
@@ -116,16 +104,17 @@ inline constexpr tensor_text selected_blocks{.name = "selected_blocks",
                                              .file_name = "block_indices"};
 inline constexpr auto tensor_texts =
     declared::with(operand_texts, slots("block_indices"), counts, offsets,
-                   as_output(operand("out", of_outputs)), selected_blocks);
+                   as_unaligned_output(operand("out", of_outputs, "q")), selected_blocks);
 consteval tensor_text selection() {
   tensor_text text = slots("selected_blocks");
   text.file_name = "block_indices";
   return text;
 }
 inline constexpr auto backward_texts = declared::with(
-    operand_texts, selection(), counts, offsets, operand("d_out", of_outputs),
-    gradient_of("q", operand("d_q", of_queries)), gradient_of("k", operand("d_k", of_keys)),
-    gradient_of("v", operand("d_v", of_values)), gradient_of("g_slc", gate("d_g_slc")),
+    operand_texts, selection(), counts, offsets, operand("d_out", of_outputs, "q"),
+    gradient_of("q", operand("d_q", of_queries, "q")),
+    gradient_of("k", operand("d_k", of_keys, "q")),
+    gradient_of("v", operand("d_v", of_values, "q")), gradient_of("g_slc", gate("d_g_slc")),
     gradient_of("g_cmp", gate("d_g_cmp")), gradient_of("g_swa", gate("d_g_swa")));
 
 consteval std::size_t tensor(std::string_view name) {

@@ -26,19 +26,6 @@
 
 namespace tessera {
 
-namespace kernels::sparse_attention::cpu {
-
-/// Rows with a type of cpu_amx_bf16 need its registers.
-template <class Row>
-status check_tiles() {
-  if constexpr (has_tile_products(Row::config.target) && Row::config.type != dtype::none) {
-    return direct::check_tiles<typename isa::of<Row::config.target>::type>();
-  }
-  return {};
-}
-
-}  // namespace kernels::sparse_attention::cpu
-
 /// Runs the kernel of `Row` on the CPU: same arguments, options, checks and results as
 /// `blocksparse_attention`, and nothing is looked up. The mask functor of `hooks` hides more: it is
 /// asked about pairs that everything else shows, unless their block is shown as a whole, and, if it
@@ -50,7 +37,7 @@ status check_tiles() {
 template <class Row, class Mask = prim::no_mask_functor>
 status launch(const blocksparse_attention_args& args, const blocksparse_attention_options& options,
               const cpu& where = {}, const mask_hooks<Mask>& hooks = {}) {
-  if (status done = kernels::sparse_attention::cpu::check_tiles<Row>(); !done) return done;
+  if (status done = direct::check_tiles_of<Row>(); !done) return done;
   return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
       blocksparse_op::blocksparse_attention, args, options, where, hooks.mask);
 }
@@ -60,7 +47,7 @@ template <class Row, class Mask = prim::no_mask_functor>
 status launch(const blocksparse_attention_backward_args& args,
               const blocksparse_attention_options& options, const cpu& where = {},
               const mask_hooks<Mask>& hooks = {}) {
-  if (status done = kernels::sparse_attention::cpu::check_tiles<Row>(); !done) return done;
+  if (status done = direct::check_tiles_of<Row>(); !done) return done;
   return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
       blocksparse_backward_op::blocksparse_attention_backward, args, options, where, hooks.mask);
 }
@@ -69,7 +56,7 @@ status launch(const blocksparse_attention_backward_args& args,
 template <class Row>
 status launch(const native_sparse_attention_args& args,
               const native_sparse_attention_options& options, const cpu& where = {}) {
-  if (status done = kernels::sparse_attention::cpu::check_tiles<Row>(); !done) return done;
+  if (status done = direct::check_tiles_of<Row>(); !done) return done;
   return direct::launch_on_cpu<kernels::sparse_attention::cpu::launcher, Row>(
       native_sparse_op::native_sparse_attention, args, options, where);
 }
