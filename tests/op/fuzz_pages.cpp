@@ -175,7 +175,7 @@ TEST(fuzz_pages, every_batch_is_right) {
         seen.add(*data, drawn.table);
         total = counts;
       },
-      {.count = 500, .has_illegal = false});
+      {.count = 300, .has_illegal = false});
   if (total.right < 10000) return;  // few batches need not have everything
   EXPECT_EQ(*seen.page_sizes().lower_bound(1), 1);
   EXPECT_TRUE(seen.page_sizes().contains(16) && seen.page_sizes().contains(256));
