@@ -13,10 +13,11 @@
 namespace tessera::device_test {
 namespace {
 
-using prim::cuda::arrivals;
+using prim::cuda::arrivals_in;
 
 constexpr int items = 300;
-constexpr int most_parts = schedule_sm80::most_combine_blocks;
+constexpr int most_parts = prim::cuda::arrivals::most_parts;
+constexpr int most_wide_parts = prim::cuda::wide_arrivals::most_parts;
 
 struct counted_call {
   int splits = 1;
@@ -26,7 +27,8 @@ struct counted_call {
 
 /// values: [items][splits], which a block adds its own to; sums: [items][parts], which the block
 /// that merges a part adds all of them to; times: how often a part was merged.
-__global__ void count(counted_call call, unsigned* words, unsigned* values, unsigned* sums,
+template <class Word>
+__global__ void count(counted_call call, Word* words, unsigned* values, unsigned* sums,
                       unsigned* times) {
   __shared__ unsigned merged;
   const int item = static_cast<int>(blockIdx.x);
@@ -35,7 +37,7 @@ __global__ void count(counted_call call, unsigned* words, unsigned* values, unsi
   if (threadIdx.x == 7) of_item[split] += static_cast<unsigned>(split) + 1;
   __syncthreads();
   if (threadIdx.x == 0) {
-    merged = arrivals(words + item, call.splits, call.parts).arrive(call.patience);
+    merged = arrivals_in<Word>(words + item, call.splits, call.parts).arrive(call.patience);
   }
   __syncthreads();
   const int part = static_cast<int>(threadIdx.x);
@@ -46,14 +48,13 @@ __global__ void count(counted_call call, unsigned* words, unsigned* values, unsi
   atomicAdd(times + item * call.parts + part, 1u);
 }
 
-class arrivals_of_blocks : public testing::TestWithParam<counted_call> {};
-
-TEST_P(arrivals_of_blocks, merge_every_part_once_and_see_every_split) {
-  const counted_call call = GetParam();
+/// Counted in words of one kind.
+template <class Word>
+void expect_every_part_once(const counted_call& call) {
   constexpr unsigned launches = 20;
   const auto splits = static_cast<unsigned>(call.splits);
   const auto parts = static_cast<std::size_t>(call.parts);
-  device_values<unsigned> words{std::vector<unsigned>(items)};
+  device_values<Word> words{std::vector<Word>(items)};
   device_values<unsigned> values{std::vector<unsigned>(items * splits)};
   device_values<unsigned> sums{std::vector<unsigned>(items * parts)};
   device_values<unsigned> times{std::vector<unsigned>(items * parts)};
@@ -61,8 +62,9 @@ TEST_P(arrivals_of_blocks, merge_every_part_once_and_see_every_split) {
     count<<<dim3(items, splits), 32>>>(call, words.data(), values.data(), sums.data(),
                                        times.data());
   }
-  for (const unsigned word : words.fetch()) {
-    EXPECT_EQ(word, launches << 24) << "nothing is left but the number of launches";
+  for (const Word word : words.fetch()) {
+    EXPECT_EQ(word, Word{launches} << arrivals_in<Word>::times_shift)
+        << "nothing is left but the number of launches";
   }
   EXPECT_EQ(times.fetch(), std::vector<unsigned>(items * parts, launches));
   const unsigned of_launch = splits * (splits + 1) / 2;
@@ -70,13 +72,23 @@ TEST_P(arrivals_of_blocks, merge_every_part_once_and_see_every_split) {
             std::vector<unsigned>(items * parts, of_launch * launches * (launches + 1) / 2));
 }
 
+class arrivals_of_blocks : public testing::TestWithParam<counted_call> {};
+
+TEST_P(arrivals_of_blocks, merge_every_part_once_and_see_every_split) {
+  const counted_call call = GetParam();
+  if (call.parts <= most_parts) expect_every_part_once<unsigned>(call);
+  expect_every_part_once<unsigned long long>(call);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     calls, arrivals_of_blocks,
     testing::Values(counted_call{2, 1, 0}, counted_call{2, 2, 1 << 15}, counted_call{7, 3, 0},
                     counted_call{7, 3, 200}, counted_call{7, 7, 1 << 15},
                     counted_call{47, most_parts, 0}, counted_call{47, most_parts, 500},
-                    counted_call{47, most_parts, 1 << 15},
-                    counted_call{schedule_sm80::most_splits, most_parts, 1 << 12}));
+                    counted_call{47, most_parts, 1 << 15}, counted_call{47, most_wide_parts, 0},
+                    counted_call{64, most_wide_parts, 1 << 15},
+                    counted_call{schedule_sm80::most_splits, most_parts, 1 << 12},
+                    counted_call{schedule_sm80::most_splits, most_wide_parts, 500}));
 
 }  // namespace
 }  // namespace tessera::device_test

@@ -15,35 +15,10 @@
 
 #include "tests/support/call_mutations.hpp"
 #include "tests/support/call_run.hpp"
+#include "tests/support/fuzz_call.hpp"
 
 namespace tessera::support {
 namespace {
-
-/// A legal call, through the library's own choice (null) or through a row.
-void check_legal(const family& kind, call_data& data, const instance* row, random_source& random,
-                 fuzz_tally& counts) {
-  context where{.threads = random.chance(0.25) ? 2 : 1};
-  if (row != nullptr) where.row = row->name;
-  // A call without elements to compute has nothing to choose for.
-  const bool eligible = row == nullptr || !data.has_output_elements() ||
-                        (runs_here(row->target) && runs(kind, *row, problem_here(data.problem())));
-  if (!eligible) {
-    ++counts.ineligible;
-    const status done = call_here(kind, data.problem(), where);
-    ASSERT_EQ(done.code(), status_code::ineligible_row) << where.row << ": " << done.message();
-    ASSERT_FALSE(done.message().empty());
-    ASSERT_TRUE(data.outputs_untouched());
-    return;
-  }
-  ++counts.right;
-  const call_expectation expectation(data.call());
-  std::vector<std::vector<std::byte>> first;
-  ASSERT_EQ(complaints_of_call(kind, data, expectation, where, first), "")
-      << where.row << " " << data.text();
-  if (!random.chance(0.2) || !data.has_output_elements()) return;
-  ASSERT_EQ(complaints_of_plan(kind, data, expectation, where), "")
-      << where.row << " " << data.text();
-}
 
 /// Descriptions of a tensor that no program would write.
 call_mutation hostile_view(const operation& op, random_source& random) {
@@ -125,7 +100,7 @@ TEST(fuzz, every_call_is_right_or_refused_with_a_reason) {
     ASSERT_NE(data, nullptr) << tested.op->name << ": no legal call is drawn";
     ASSERT_TRUE(data->refusal()) << data->text() << ": " << data->refusal().message();
     if (!random.chance(0.3) || !check_illegal(kind, *data, random, counts)) {
-      check_legal(kind, *data, named ? row.row : nullptr, random, counts);
+      check_legal_call(kind, *data, named ? row.row : nullptr, random, counts);
     }
     ASSERT_TRUE(data->intact()) << "bytes outside the outputs were written";
   });

@@ -192,6 +192,10 @@ call_expectation::call_expectation(const bound_call& call) : form_(call.form()) 
   truth_ = known.exact(call);
   if (known.as_stored != nullptr) peer_ = known.as_stored(call);
   operands_ = operands_of(call);
+  for (std::size_t i = 0; i < form_.tensors.size(); ++i) {
+    const std::string_view name = form_.tensors[i].name;
+    scales_rows_ = scales_rows_ || (call.has(i) && name.ends_with("_token_scales"));
+  }
 }
 
 std::vector<judged_output> call_expectation::outputs(const tensor_view* tensors,
@@ -202,7 +206,8 @@ std::vector<judged_output> call_expectation::outputs(const tensor_view* tensors,
     const tensor_view& view = tensors[truth.tensor];
     if (!view.present()) continue;
     const std::string_view name = form_.tensors[truth.tensor].name;
-    const double floor = floor_of(name, operands_) * (rounded_numbers + 1) / 2;
+    const int rounded = rounded_numbers + (scales_rows_ ? 1 : 0);
+    const double floor = floor_of(name, operands_) * (rounded + 1) / 2;
     all.push_back({std::string(name), view.shape(),
                    compared(reference::to_doubles(view), truth, peer_.empty() ? nullptr : &peer_[n],
                             view, floor)});

@@ -51,6 +51,7 @@ class call_expectation {
  private:
   const signature& form_;
   dtype operands_ = dtype::none;  ///< whose precision sets the floor
+  bool scales_rows_ = false;      ///< rows times scales of their tokens are rounded once more
   reference::expected_tensors truth_, peer_;
 };
 

@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::string_view space = " \t\r";
 
+/// Bytes that no text has: what a refusal quotes goes to a terminal.
+bool is_control(char byte) {
+  const auto code = static_cast<unsigned char>(byte);
+  return (code < 0x20 && space.find(byte) == std::string_view::npos) || code == 0x7f;
+}
+
 /// The whole text as a number.
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
@@ -30,6 +36,10 @@ trace_line::trace_line(std::string_view text, const std::string& file, std::size
   text = text.substr(0, text.find_last_not_of(space) + 1);
   text.remove_prefix(std::min(text.find_first_not_of(space), text.size()));
   text_ = text;
+  if (const auto control = std::ranges::find_if(text, is_control); control != text.end()) {
+    refuse(fmt::format("byte {} of the line is {:#04x}, must be text", control - text.begin(),
+                       static_cast<unsigned char>(*control)));
+  }
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find_first_of(space));
     text.remove_prefix(word.size());

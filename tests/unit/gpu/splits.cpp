@@ -113,6 +113,11 @@ TEST(combine_blocks, are_shared_if_all_blocks_run_at_the_same_time) {
   EXPECT_GT(many.splits, many_splits);
   EXPECT_EQ(many.combine_blocks, most_combine_blocks);  // 8 rows of 4 slices
   expect_shares_of(32, many);
+  const schedule some = schedule_on_h200(decode_args(2, 64, 8192, 128));
+  EXPECT_GT(some.splits, many_splits);
+  EXPECT_LE(some.splits, splits_of_two_slices);
+  EXPECT_EQ(some.combine_blocks, most_combine_blocks / 2);  // two slices each
+  expect_shares_of(32, some);
 }
 
 TEST(combine_blocks, are_the_last_blocks_alone_if_blocks_wait_for_multiprocessors) {

@@ -54,7 +54,9 @@ struct schedule {
 };
 
 inline constexpr int most_splits = 128;
-inline constexpr int most_combine_blocks = 16;
+inline constexpr int most_combine_blocks = 32;
+/// Of so few splits a block reads two slices at once, and half as many wait for the last one.
+inline constexpr int splits_of_two_slices = 32;
 /// Work tiles whose blocks can count themselves, and so combine their splits in the same launch.
 inline constexpr std::int64_t most_counted_tiles = 1024;
 /// A split has at least this many keys: less is not worth combining.
@@ -169,7 +171,9 @@ constexpr void share_combining(schedule& cut, const attention_config& resolved,
   const int slices =
       static_cast<int>(rows) * slices_of_row(sizes.v_head_dim, groups_for(cut.splits));
   const bool together = cut.work_tiles * cut.splits <= slots_of(resolved, multiprocessors);
-  const int most = together ? std::min(most_combine_blocks, cut.splits) : 1;
+  const int shared =
+      cut.splits <= splits_of_two_slices ? most_combine_blocks / 2 : most_combine_blocks;
+  const int most = together ? std::min(shared, cut.splits) : 1;
   const int least = std::min(slices, cut.splits <= some_splits ? 2 : 1);
   cut.slices_of_block = std::max({1, (slices + most - 1) / most, least});
   cut.combine_blocks = std::max(1, (slices + cut.slices_of_block - 1) / cut.slices_of_block);

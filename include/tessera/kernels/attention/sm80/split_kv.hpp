@@ -22,14 +22,16 @@
 
 namespace tessera::kernels::attention::sm80 {
 
-static_assert(schedule_sm80::most_splits <= prim::cuda::arrivals::most_splits &&
+static_assert(schedule_sm80::most_splits <= prim::cuda::wide_arrivals::most_splits &&
               schedule_sm80::most_splits <= prim::cuda::arrival_table::most_splits &&
               schedule_sm80::most_counted_tiles <= prim::cuda::counted_tiles &&
-              schedule_sm80::most_combine_blocks <= prim::cuda::arrivals::most_parts);
+              schedule_sm80::most_combine_blocks <= prim::cuda::wide_arrivals::most_parts);
 
 inline constexpr int combine_warps = 8;  ///< of a block that only combines
-/// Splits of a group of lanes that are under way at once, of two slices.
+/// Splits of a group of lanes that are under way at once, of two slices, and of one.
 inline constexpr int many_at_once = 8;
+inline constexpr int most_at_once = 16;
+static_assert(schedule_sm80::splits_of_two_slices == many_at_once * schedule_sm80::groups_of_many);
 
 /// A row of the launch. `used` is false behind the used rows of a sequence, whose blocks have
 /// written them.
@@ -273,8 +275,8 @@ __device__ __forceinline__ void combine_slices(const launch_args& args, const Ro
 
 /// The word of work tile `index`, in the module's memory (prim/cuda/arrival_table.hpp).
 template <class Kernel>
-__device__ __forceinline__ unsigned* arrival_word(int place, int index) {
-  static __device__ unsigned words[prim::cuda::arrival_places][prim::cuda::counted_tiles];
+__device__ __forceinline__ unsigned long long* arrival_word(int place, int index) {
+  static __device__ unsigned long long words[prim::cuda::arrival_places][prim::cuda::counted_tiles];
   return &words[place][index];
 }
 
@@ -288,8 +290,8 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
   __shared__ unsigned parts_of_block;
   __syncthreads();
   if (threadIdx.x == 0) {
-    const prim::cuda::arrivals counted(arrival_word<Kernel>(args.arrivals, index), args.splits,
-                                       args.combine_blocks);
+    const prim::cuda::wide_arrivals counted(arrival_word<Kernel>(args.arrivals, index), args.splits,
+                                            args.combine_blocks);
     parts_of_block = counted.arrive(combine_patience);
   }
   __syncthreads();
@@ -318,8 +320,11 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
     } else if (args.splits <= schedule_sm80::many_splits) {
       combine_slices<slice_combiner<Kernel, 1, 1, schedule_sm80::many_splits>>(args, row_at, first,
                                                                                end, Traits::warps);
-    } else {
+    } else if (args.splits <= schedule_sm80::splits_of_two_slices) {
       combine_slices<slice_combiner<Kernel, 2, schedule_sm80::groups_of_many, many_at_once>>(
+          args, row_at, first, end, Traits::warps);
+    } else {
+      combine_slices<slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, most_at_once>>(
           args, row_at, first, end, Traits::warps);
     }
   }
@@ -339,8 +344,11 @@ __global__ void __launch_bounds__(combine_warps * 32)
     slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits>::run(args, row_at, slice, slice + 1);
   } else if (args.splits <= schedule_sm80::many_splits) {
     slice_combiner<Kernel, 1, 1, schedule_sm80::many_splits>::run(args, row_at, slice, slice + 1);
-  } else {
+  } else if (args.splits <= schedule_sm80::splits_of_two_slices) {
     slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, many_at_once>::run(args, row_at, slice,
+                                                                                slice + 1);
+  } else {
+    slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, most_at_once>::run(args, row_at, slice,
                                                                                 slice + 1);
   }
 }
