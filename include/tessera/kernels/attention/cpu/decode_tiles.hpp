@@ -125,17 +125,19 @@ class decode_tiles {
   template <class KeyRows, class ValueRows>
   void attend_columns(const score_units& units, const key_step<KeyRows>& k,
                       const key_step<ValueRows>& v) const {
-    alignas(64) float panels[panel_words * v_head_dim];
+    alignas(64) float panels[most_words_of_pass * v_head_dim];
     const int room = all_rows_ < rows_of_pass ? all_rows_ : rows_of_pass;
+    const int panel_words = room > most_rows ? most_words_of_pass : words_of_panel;
+    const int keys_of_pass = words::k_pack * panel_words;
     for (int key = 0; key < k.count; key += keys_of_pass) {
       const int count = k.count - key < keys_of_pass ? k.count - key : keys_of_pass;
-      pack_values(v, key, panels);
+      pack_values(v, key, panel_words, panels);
       for (int first = 0; first < rows_; first += room) {
         const int left = round_up(rows_ - first, most_rows);
         const softmax_columns<Kernel> columns(scratch_.scores, room, left < room ? left : room);
         multiply_keys(k, key, count, first, columns);
         columns.update(units, count, scratch_.softmax.from(first), scratch_.rescale + first);
-        add_values(panels, count, first, columns);
+        add_values(panels, panel_words, count, first, columns);
       }
     }
   }
@@ -143,17 +145,17 @@ class decode_tiles {
   /// Sums of a step, whose weights behind the last key are zeros.
   template <class Rows>
   void gemm_pv(const key_step<Rows>& at) const {
-    alignas(64) float panels[panel_words * v_head_dim];
+    alignas(64) float panels[words_of_panel * v_head_dim];
     const std::int64_t score_bytes = shape::score_stride * std::int64_t{sizeof(float)};
     const std::int64_t sum_bytes = sum_stride * std::int64_t{sizeof(float)};
     constexpr std::int64_t panel_bytes = panel_columns * std::int64_t{sizeof(float)};
-    for (int key = 0; key < at.count; key += words::k_pack * panel_words) {
-      const int used = pack_values(at, key, panels);
+    for (int key = 0; key < at.count; key += words::k_pack * words_of_panel) {
+      const int used = pack_values(at, key, words_of_panel, panels);
       for (int first = 0; first < rows_; first += most_rows) {
         const float* const p = scratch_.score_row(first) + (at.column + key) / words::k_pack;
         for (int column = 0; column < v_head_dim; column += panel_columns) {
           float* const sums = scratch_.sums + first * sum_stride + column;
-          const float* const v = panels + column * panel_words;
+          const float* const v = panels + column * words_of_panel;
           tiles::load<first_sums>(sums, sum_bytes);
           tiles::load<second_sums>(sums + prim::tile_width, sum_bytes);
           for (int word = 0; word < used; word += prim::tile_width) {
@@ -178,12 +180,13 @@ class decode_tiles {
   static constexpr int keys_at_once = 2 * prim::tile_rows;
   static constexpr std::int64_t word_bytes = sizeof(float);
   /// Words of keys whose values are interleaved at a time, and columns that lie side by side.
-  static constexpr int panel_words = 2 * prim::tile_width;
+  static constexpr int words_of_panel = 2 * prim::tile_width;
   static constexpr int panel_columns = 2 * prim::tile_width;
 
-  /// Keys and rows whose scores are in the buffer at a time where they lie key by row.
-  static constexpr int keys_of_pass = words::k_pack * panel_words;
+  /// Rows whose scores are in the buffer at a time where they lie key by row, and words of as many
+  /// keys: of more rows more, so that their sums come and go less often.
   static constexpr int rows_of_pass = 2 * prim::tile_rows;
+  static constexpr int most_words_of_pass = 2 * words_of_panel;
 
   /// Rows, `stride` bytes apart.
   struct tile_operand {
@@ -266,7 +269,7 @@ class decode_tiles {
   }
 
   /// Sums of these rows, which follow their maxima, and the weights of `count` keys times `panels`.
-  void add_values(const float* panels, int count, int first,
+  void add_values(const float* panels, int panel_words, int count, int first,
                   const softmax_columns<Kernel>& columns) const {
     const int rows = columns.rows() < rows_ - first ? columns.rows() : rows_ - first;
     for (int r = first; r < first + rows; ++r) {
@@ -305,7 +308,7 @@ class decode_tiles {
   /// Values from `key` on as panels of panel_columns, in the order of interleaved words; returns
   /// their words, whole tiles.
   template <class Rows>
-  static int pack_values(const key_step<Rows>& at, int key, float* panels) {
+  static int pack_values(const key_step<Rows>& at, int key, int panel_words, float* panels) {
     const int left = (at.count - key + words::k_pack - 1) / words::k_pack;
     const int used = left < panel_words ? round_up(left, prim::tile_width) : panel_words;
     for (int word = 0; word < used; ++word) {
