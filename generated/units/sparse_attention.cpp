@@ -97,7 +97,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "720cc9c8c10210a9";
+  if (kind == device_kind::cpu) return "d7b88f7cb18a533f";
   if (kind == device_kind::cuda) return "5b6a7d24a9318e6a";
   return {};
 }

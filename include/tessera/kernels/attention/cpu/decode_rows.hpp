@@ -147,17 +147,7 @@ class decode_rows {
     });
   }
 
-  /// Sums follow a row's maximum where it has moved.
-  void rescale_sums() const {
-    for (int r = 0; r < queries_.count(); ++r) {
-      if (scratch_.rescale[r] == 1.0f) continue;
-      const reg factor = vec::broadcast(scratch_.rescale[r]);
-      float* sum = sum_row(r);
-      for (int d = 0; d < sum_stride(); d += width) {
-        vec::store(sum + d, vec::mul(vec::load(sum + d), factor));
-      }
-    }
-  }
+  void rescale_sums() const { scratch_.rescale_sums(0, queries_.count(), sum_stride()); }
 
   /// Sums of a step of at most `Keys` keys.
   template <int Keys, class Rows>

@@ -271,15 +271,8 @@ class decode_tiles {
   /// Sums of these rows, which follow their maxima, and the weights of `count` keys times `panels`.
   void add_values(const float* panels, int panel_words, int count, int first,
                   const softmax_columns<Kernel>& columns) const {
-    const int rows = columns.rows() < rows_ - first ? columns.rows() : rows_ - first;
-    for (int r = first; r < first + rows; ++r) {
-      if (scratch_.rescale[r] == 1.0f) continue;
-      const reg factor = vec::broadcast(scratch_.rescale[r]);
-      float* const sums = scratch_.sums + r * sum_stride;
-      for (int d = 0; d < sum_stride; d += vec::width) {
-        vec::store(sums + d, vec::mul(vec::load(sums + d), factor));
-      }
-    }
+    const int end = columns.rows() < rows_ - first ? first + columns.rows() : rows_;
+    scratch_.rescale_sums(first, end, sum_stride);
     with_row_tiles(columns.rows(), [&]<int RowTiles>() {
       prim::tile_product<tiles, RowTiles, 2> product;
       for (int column = 0; column < v_head_dim; column += panel_columns) {
