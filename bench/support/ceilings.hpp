@@ -53,17 +53,22 @@ inline void keep(std::uint64_t value) {
 }
 
 /// Runs `work(thread)` on `threads` threads that start together; seconds from the first start to
-/// the last end. Waking the threads is not part of it.
+/// the last end. Waking the threads is not part of it. The team is never smaller than the largest:
+/// threads that it does not need would end, and those that take their places would start where the
+/// first one is pinned.
 template <class Work>
 double seconds_together(int threads, const Work& work) {
   double begin = std::numeric_limits<double>::infinity();
   double end = 0;
-#pragma omp parallel num_threads(threads) reduction(min : begin) reduction(max : end)
+  const int team = std::max(threads, omp_get_max_threads());
+#pragma omp parallel num_threads(team) reduction(min : begin) reduction(max : end)
   {
 #pragma omp barrier
-    begin = now_seconds();
-    work(static_cast<std::size_t>(omp_get_thread_num()));
-    end = now_seconds();
+    if (omp_get_thread_num() < threads) {
+      begin = now_seconds();
+      work(static_cast<std::size_t>(omp_get_thread_num()));
+      end = now_seconds();
+    }
   }
   return end - begin;
 }

@@ -89,7 +89,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "88fd49117e12e562";
+  if (kind == device_kind::cpu) return "7cf44319fb871ffd";
   if (kind == device_kind::cuda) return "d554940cc0480677";
   return {};
 }

@@ -41,7 +41,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "df8a7769e7d5a9cd";
+  if (kind == device_kind::cpu) return "9795dbafc5057cc9";
   if (kind == device_kind::cuda) return "5ccab346be77698b";
   return {};
 }

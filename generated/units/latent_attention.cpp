@@ -66,7 +66,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "eeb143fbf12a6ae2";
+  if (kind == device_kind::cpu) return "400d65009ee605ff";
   if (kind == device_kind::cuda) return "94895b297a44455c";
   return {};
 }

@@ -66,7 +66,7 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c083bf7ddbb6f373";
+  if (kind == device_kind::cpu) return "c8a361cca981a78c";
   if (kind == device_kind::cuda) return "a146d9cbc82f80ae";
   return {};
 }

@@ -83,7 +83,7 @@ std::span<const instance> mean_pooling_registry() noexcept {
 }
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ff5e8ed5b9d71807";
+  if (kind == device_kind::cpu) return "c1cee18cea6163e7";
   if (kind == device_kind::cuda) return "037de3b38e86a828";
   return {};
 }

@@ -59,7 +59,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d558e0c6df07b393";
+  if (kind == device_kind::cpu) return "812f76909e1e8363";
   if (kind == device_kind::cuda) return "d217bbfe5abd3548";
   return {};
 }

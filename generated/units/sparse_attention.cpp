@@ -97,7 +97,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "99d8b499a05640ee";
+  if (kind == device_kind::cpu) return "d7b88f7cb18a533f";
   if (kind == device_kind::cuda) return "5b6a7d24a9318e6a";
   return {};
 }

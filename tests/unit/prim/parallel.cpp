@@ -1,12 +1,19 @@
 // Work items over threads: every item once, by a thread that exists, the first ones first.
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <tessera/prim/cpu/parallel.hpp>
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "native.hpp"
 
@@ -60,5 +67,32 @@ TEST(parallel_items, starts_items_in_order) {
   EXPECT_EQ(started.load(), items);
   EXPECT_LT(furthest.load(), threads);
 }
+
+#if defined(_OPENMP) && defined(__linux__)
+// Threads that start anew take hundreds of microseconds, and run where the first one is pinned.
+TEST(parallel_items, few_items_end_no_threads) {
+  constexpr int threads = 8;
+  const auto threads_of_many = [] {
+    std::vector<long> ids(threads, 0);
+    parallel_items<native_isa>(4 * threads, threads, [&](std::int64_t, int thread) {
+      ids[static_cast<std::size_t>(thread)] = syscall(SYS_gettid);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // for the others to get some
+    });
+    return ids;
+  };
+  int compared = 0;
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<long> before = threads_of_many();
+    parallel_items<native_isa>(2, threads, [](std::int64_t, int) {});
+    const std::vector<long> after = threads_of_many();
+    for (std::size_t thread = 1; thread < threads; ++thread) {
+      if (before[thread] == 0 || after[thread] == 0) continue;  // it had no item
+      ++compared;
+      EXPECT_EQ(before[thread], after[thread]) << "thread " << thread << ", round " << round;
+    }
+  }
+  EXPECT_GT(compared, 0) << "the first thread did all the work";
+}
+#endif
 
 }  // namespace

@@ -66,8 +66,9 @@ TEST(Processors, CachesOfEveryClusterThatThreadsFillCount) {
   EXPECT_TRUE(is(gradient_row(none, 9), "streaming"));
 }
 
-std::string attention_row(std::string_view text, int bf16_dot_percent, int threads = 16) {
-  question question(text, backend::cpu_avx512_bf16, threads);
+std::string attention_row(std::string_view text, int bf16_dot_percent, int threads = 16,
+                          backend highest = backend::cpu_avx512_bf16) {
+  question question(text, highest, threads);
   question.device.bf16_dot_percent = bf16_dot_percent;
   auto asked = question.asked();
   asked.instances = default_table();
@@ -105,6 +106,26 @@ TEST(Processors, DecodeAvoidsThemWhereProductsHoldItBack) {
     const std::string full = attention_row(text, 100);
     EXPECT_TRUE(full.starts_with("attention.cpu_avx512_bf16.bf16.")) << full;
     EXPECT_EQ(attention_row(text, 50), full);
+  }
+}
+
+/// On a processor with AMX one token goes to tiles only where many rows read its keys, and several
+/// tokens do.
+TEST(Processors, OneTokenGoesToTilesOnlyWhereRowsShareItsKeys) {
+  const auto row_of = [](int queries, int q_heads, int keys, int threads) {
+    const std::string text = "flash_attention q=[1," + std::to_string(queries) + "," +
+                             std::to_string(q_heads) + ",128]bf16 k=[1," + std::to_string(keys) +
+                             ",8,128] causal=true";
+    return attention_row(text, 50, threads, backend::cpu_amx_bf16);
+  };
+  constexpr std::string_view tiles = "attention.cpu_amx_bf16.bf16.d128.decode.64x128";
+  constexpr std::string_view vectors = "attention.cpu_avx512.bf16.d128.decode.16x128";
+  for (const int threads : {1, 2, 16}) {
+    for (const int keys : {2048, 8192, 32768}) {
+      EXPECT_EQ(row_of(1, 32, keys, threads), vectors) << keys << " keys, " << threads;
+      EXPECT_EQ(row_of(1, 64, keys, threads), tiles) << keys << " keys, " << threads;
+      EXPECT_EQ(row_of(4, 32, keys, threads), tiles) << keys << " keys, " << threads;
+    }
   }
 }
 

@@ -122,6 +122,64 @@ TEST(ShippedLines, OfGpusAnswerOnTheDeviceThatTheyWereMeasuredOn) {
   }
 }
 
+/// The number behind `name` in a device class, in bytes where K or M follows it; 0: it is not
+/// there.
+std::int64_t number_in(std::string_view device_class, std::string_view name) {
+  const std::size_t at = device_class.find(name);
+  if (at == std::string_view::npos) return 0;
+  const std::string rest(device_class.substr(at + name.size()));
+  std::size_t digits = 0;
+  const std::int64_t number = std::stoll(rest, &digits);
+  if (rest.substr(digits).starts_with('K')) return number << 10;
+  return rest.substr(digits).starts_with('M') ? number << 20 : number;
+}
+
+/// A processor of that class.
+device_facts cpu_of_class(std::string_view device_class) {
+  device_facts cpu;
+  for (const backend target : all_backends) {
+    if (name_of(target) == device_class.substr(0, device_class.find('.'))) cpu.highest = target;
+  }
+  cpu.l1d_bytes = number_in(device_class, "l1d=");
+  cpu.l2_bytes = number_in(device_class, "l2=");
+  const auto cores = static_cast<int>(number_in(device_class, "cores="));
+  cpu.physical_cores = cpu.hardware_threads = cpu.available_threads = cores;
+  return cpu;
+}
+
+/// What the shipped table says where a call of the line's problem is made.
+result<explanation> answer_to(const family& kind, const lookup_record& line,
+                              const std::vector<std::string>& problems, const device_facts& cpu) {
+  context where;
+  where.policy = selection_policy{.tables = table_use::shipped_only};
+  where.threads = threads_of(line.size);
+  const family* of = nullptr;
+  const auto problem = parse_problem(problem_of_line(kind, line, problems), of);
+  if (!problem) return problem.failure();
+  return explain_operation(kind, problem->view(), where, &cpu);
+}
+
+TEST(ShippedLines, OfProcessorsAnswerOnThoseOfTheirClassAndOnNoOther) {
+  const std::vector<std::string> problems = measured_problems(device_kind::cpu);
+  for (const lookup_record& line : parse_table(shipped_lookup()).records) {
+    if (!line.device_class.starts_with("cpu_")) continue;
+    device_facts cpu = cpu_of_class(line.device_class);
+    ASSERT_EQ(device_class_of(cpu).view(), line.device_class);
+    for (const family* kind : families()) {
+      if (line.family != kind->name) continue;
+      const auto what = answer_to(*kind, line, problems, cpu);
+      ASSERT_TRUE(what) << line_of(line) << ": " << what.message();
+      EXPECT_EQ(what->row, line.row);
+      EXPECT_EQ(what->tier, selection_tier::persistent);
+      EXPECT_TRUE(what->reason_text.starts_with("shipped table, measured ")) << what->reason_text;
+      cpu.l2_bytes *= 4;
+      const auto elsewhere = answer_to(*kind, line, problems, cpu);
+      ASSERT_TRUE(elsewhere) << elsewhere.message();
+      EXPECT_NE(elsewhere->tier, selection_tier::persistent) << elsewhere->reason_text;
+    }
+  }
+}
+
 /// A line for each problem, with a row of the kind of device that runs it, is reached from that
 /// problem and no longer when its key is another. Returns how many problems there were.
 int lead_to_their_lines(const std::vector<std::string>& problems, device_kind device) {

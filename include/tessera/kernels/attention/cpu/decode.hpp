@@ -142,6 +142,19 @@ class decode_item {
   std::optional<rows_type> rows_[decode_schedule::most_heads];
 };
 
+/// The rows of head `h` of an item against a tile of keys that lies in place, a step of the order.
+template <class Order, class Kernel, class Hooks, class Source>
+void attend_columns(const decode_item<Kernel, Hooks, Source>& item, const Order& order,
+                    prim::key_interval tile, int h) {
+  const Source& source = item.source;
+  const auto count = static_cast<int>(tile.end - tile.begin);
+  typename Order::template sweep<decltype(source.k)> k(order, source.k, tile.begin, count);
+  typename Order::template sweep<decltype(source.v)> v(order, source.v, tile.begin, count);
+  k.start(0);
+  v.start(0);
+  item.rows(h).attend_columns(k.step(h), v.step(h));
+}
+
 /// The rows of an item against the keys of an interval, in a given order.
 template <class Order, class Kernel, class Hooks, class Source>
 void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval keys,
@@ -158,6 +171,12 @@ void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval k
     for (int h = 0; h < heads; ++h) {
       seen[h] = Order::all_seen ? prim::tile_visibility::full
                                 : item.rows(h).queries().visibility_of_keys(tile);
+      if constexpr (shape::tiles && Source::in_place) {
+        if (item.rows(h).keeps_columns(tile, seen[h])) {
+          attend_columns(item, order, tile, h);
+          seen[h] = prim::tile_visibility::skip;
+        }
+      }
       any = any || seen[h] != prim::tile_visibility::skip;
     }
     if (!any) continue;

@@ -24,6 +24,19 @@ struct decode_scratch {
 
   TESSERA_INLINE float* score_row(int r) const { return scores + r * shape::score_stride; }
 
+  /// The sums of rows [begin, end) follow their maxima where these have moved.
+  TESSERA_INLINE void rescale_sums(int begin, int end, int sum_stride) const {
+    using vec = typename shape::vec;
+    for (int r = begin; r < end; ++r) {
+      if (rescale[r] == 1.0f) continue;
+      const typename shape::reg factor = vec::broadcast(rescale[r]);
+      float* sum = sums + r * sum_stride;
+      for (int d = 0; d < sum_stride; d += shape::width) {
+        vec::store(sum + d, vec::mul(vec::load(sum + d), factor));
+      }
+    }
+  }
+
   static decode_scratch at(std::byte* slice, int rows, int v_head_dim) {
     decode_scratch b;
     b.rows = rows;

@@ -64,6 +64,15 @@ class decode_rows {
     return queries_.all_see(keys, queries_.visibility_of_keys(keys));
   }
 
+  /// True if scores of these keys are to lie key by row: nothing but the softmax looks at them.
+  bool keeps_columns(prim::key_interval keys, prim::tile_visibility seen) const {
+    if constexpr (shape::tiles) {
+      return tiles().keeps_columns(static_cast<int>(keys.end - keys.begin)) &&
+             queries_.all_see(keys, seen) && !mods::changes(queries_.args(), queries_.units());
+    }
+    return false;
+  }
+
   /// Loads the queries and starts their softmax and sums.
   void load_q() const {
     element room[max_head_dim];
@@ -73,13 +82,13 @@ class decode_rows {
         prim::pack_a<isa_type, words>(queries_.operand(r, room), head_dim,
                                       scratch_.q + r * shape::q_stride);
       }
-      scratch_.softmax.clear(r);
     }
     int rows = queries_.count();
     if constexpr (shape::tiles) {
       tiles().pack_q([&](int r) { return queries_.operand(r, room); });
       rows = tiles().rows_with_tail();
     }
+    for (int r = 0; r < rows; ++r) scratch_.softmax.clear(r);
     std::memset(scratch_.sums, 0, static_cast<std::size_t>(rows * sum_stride()) * sizeof(float));
   }
 
@@ -93,6 +102,12 @@ class decode_rows {
                   static_cast<std::size_t>(partial.stride) * sizeof(float));
       partial.state(part) = queries_.units().natural(scratch_.softmax.state(r));
     }
+  }
+
+  /// All there is to do with a tile of keys of which keeps_columns is true.
+  template <class KeyRows, class ValueRows>
+  void attend_columns(const key_step<KeyRows>& k, const key_step<ValueRows>& v) const {
+    tiles().attend_columns(queries_.units(), k, v);
   }
 
   /// Scores of a step of at most `Keys` keys.
@@ -132,17 +147,7 @@ class decode_rows {
     });
   }
 
-  /// Sums follow a row's maximum where it has moved.
-  void rescale_sums() const {
-    for (int r = 0; r < queries_.count(); ++r) {
-      if (scratch_.rescale[r] == 1.0f) continue;
-      const reg factor = vec::broadcast(scratch_.rescale[r]);
-      float* sum = sum_row(r);
-      for (int d = 0; d < sum_stride(); d += width) {
-        vec::store(sum + d, vec::mul(vec::load(sum + d), factor));
-      }
-    }
-  }
+  void rescale_sums() const { scratch_.rescale_sums(0, queries_.count(), sum_stride()); }
 
   /// Sums of a step of at most `Keys` keys.
   template <int Keys, class Rows>

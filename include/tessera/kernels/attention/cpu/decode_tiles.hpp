@@ -2,6 +2,10 @@
 // the rows of an operand as they are, so that scores come out transposed: key by query row. Values
 // are interleaved in pairs of keys, as VDPBF16PS takes them, into a buffer that stays in the
 // caches. Up to sixteen query rows go together, and tiles have as many rows as there are.
+//
+// Scores of a tile of keys lie in one of two layouts. [row][key] is what everything that looks at
+// scores expects. Where nothing but the softmax does and rows fill tiles, they stay as they come
+// out, [key][row], a row in a lane: softmax_columns.hpp makes operands of them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +14,9 @@
 
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/decode_entry.hpp>
+#include <tessera/kernels/attention/cpu/gemm_tiles.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
+#include <tessera/kernels/attention/cpu/softmax_columns.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
 #include <tessera/prim/cpu/gemm/word_reader.hpp>
@@ -39,11 +45,11 @@ class decode_tiles {
   /// Of an item with room for so many query rows.
   static prim::tile_shapes shapes(int rows) {
     const int used = rows_of_tile(rows);
-    constexpr int word_bytes = 4;
+    const int used_bytes = used * static_cast<int>(word_bytes);
     prim::tile_shapes all = prim::tile_shapes::full();
-    all.set(first_scores, prim::tile_rows, used * word_bytes);
-    all.set(second_scores, prim::tile_rows, used * word_bytes);
-    all.set(queries, prim::tile_rows, used * word_bytes);
+    all.set(first_scores, prim::tile_rows, used_bytes);
+    all.set(second_scores, prim::tile_rows, used_bytes);
+    all.set(queries, prim::tile_rows, used_bytes);
     all.set(weights, used, 64);
     all.set(first_sums, used, 64);
     all.set(second_sums, used, 64);
@@ -52,13 +58,20 @@ class decode_tiles {
 
   /// Products of the first `rows` rows, of which there may be fewer than there is room for.
   decode_tiles(const decode_scratch<Kernel>& scratch, int rows)
-      : scratch_(scratch), rows_(rows), tile_rows_(rows_of_tile(scratch.rows)) {}
+      : scratch_(scratch),
+        rows_(rows),
+        tile_rows_(rows_of_tile(scratch.rows)),
+        all_rows_(round_up(scratch.rows, tile_rows_)) {}
 
   /// The rows of tiles with some of the rows.
   int rows_with_tail() const { return round_up(rows_, tile_rows_); }
 
-  /// Words of Q as operand B, [tile of rows][word][row of the tile], zeros behind the last row.
-  /// `row_of(r)` is row r.
+  /// Whether scores of `keys` keys that nothing but the softmax looks at stay [key][row].
+  bool keeps_columns(int keys) const {
+    return tile_rows_ == most_rows && keys % softmax_columns<Kernel>::keys_at_once == 0;
+  }
+
+  /// Words of Q as operand B, [word][row], zeros behind the last row. `row_of(r)` is row r.
   template <class RowOf>
   void pack_q(const RowOf& row_of) const {
     for (int first = 0; first < rows_; first += most_rows) {
@@ -69,9 +82,8 @@ class decode_tiles {
                                        : vec::zero();
         }
         vec::transpose(block);
-        float* const to = scratch_.q + first * depth + word * tile_rows_;
-        for (int w = 0; w < vec::width; ++w)
-          vec::store_n(to + w * tile_rows_, block[w], tile_rows_);
+        float* const to = scratch_.q + word * all_rows_ + first;
+        for (int w = 0; w < vec::width; ++w) vec::store_n(to + w * all_rows_, block[w], tile_rows_);
       }
     }
   }
@@ -82,15 +94,16 @@ class decode_tiles {
     alignas(64) element spare[2][prim::tile_rows * head_dim];
     alignas(64) float products[2 * prim::tile_rows * most_rows];
     const std::int64_t row_bytes = tile_rows_ * std::int64_t{sizeof(float)};
+    const std::int64_t q_bytes = all_rows_ * word_bytes;
     for (int key = 0; key < at.count; key += keys_at_once) {
-      const tile_operand low = keys_from(at, key, spare[0]);
-      const tile_operand high = keys_from(at, key + prim::tile_rows, spare[1]);
+      const tile_operand low = keys_from<prim::tile_rows>(at, key, spare[0]);
+      const tile_operand high = keys_from<prim::tile_rows>(at, key + prim::tile_rows, spare[1]);
       for (int first = 0; first < rows_; first += most_rows) {
-        const float* const q = scratch_.q + first * depth;
+        const float* const q = scratch_.q + first;
         tiles::zero<first_scores>();
         tiles::zero<second_scores>();
         for (int word = 0; word < depth; word += prim::tile_width) {
-          tiles::load<queries>(q + word * tile_rows_, row_bytes);
+          tiles::load<queries>(q + word * all_rows_, q_bytes);
           tiles::load<first_keys>(low.data + word, low.stride);
           tiles::multiply_add<first_scores, first_keys, queries>();
           tiles::load<second_keys>(high.data + word, high.stride);
@@ -106,27 +119,50 @@ class decode_tiles {
     }
   }
 
+  /// The rows against a tile of keys and its values, a multiple of keys_at_once, all of which they
+  /// see: scores, softmax and sums of a few rows and keys at a time, which stay in the first-level
+  /// cache.
+  template <class KeyRows, class ValueRows>
+  void attend_columns(const score_units& units, const key_step<KeyRows>& k,
+                      const key_step<ValueRows>& v) const {
+    alignas(64) float panels[most_words_of_pass * v_head_dim];
+    const int room = all_rows_ < rows_of_pass ? all_rows_ : rows_of_pass;
+    const int panel_words = room > most_rows ? most_words_of_pass : words_of_panel;
+    const int keys_of_pass = words::k_pack * panel_words;
+    for (int key = 0; key < k.count; key += keys_of_pass) {
+      const int count = k.count - key < keys_of_pass ? k.count - key : keys_of_pass;
+      pack_values(v, key, panel_words, panels);
+      for (int first = 0; first < rows_; first += room) {
+        const int left = round_up(rows_ - first, most_rows);
+        const softmax_columns<Kernel> columns(scratch_.scores, room, left < room ? left : room);
+        multiply_keys(k, key, count, first, columns);
+        columns.update(units, count, scratch_.softmax.from(first), scratch_.rescale + first);
+        add_values(panels, panel_words, count, first, columns);
+      }
+    }
+  }
+
   /// Sums of a step, whose weights behind the last key are zeros.
   template <class Rows>
   void gemm_pv(const key_step<Rows>& at) const {
-    alignas(64) float panels[panel_words * v_head_dim];
+    alignas(64) float panels[words_of_panel * v_head_dim];
     const std::int64_t score_bytes = shape::score_stride * std::int64_t{sizeof(float)};
     const std::int64_t sum_bytes = sum_stride * std::int64_t{sizeof(float)};
-    constexpr std::int64_t panel_bytes = 64;
-    for (int key = 0; key < at.count; key += words::k_pack * panel_words) {
-      const int used = pack_values(at, key, panels);
+    constexpr std::int64_t panel_bytes = panel_columns * std::int64_t{sizeof(float)};
+    for (int key = 0; key < at.count; key += words::k_pack * words_of_panel) {
+      const int used = pack_values(at, key, words_of_panel, panels);
       for (int first = 0; first < rows_; first += most_rows) {
         const float* const p = scratch_.score_row(first) + (at.column + key) / words::k_pack;
-        for (int column = 0; column < v_head_dim; column += 2 * prim::tile_width) {
+        for (int column = 0; column < v_head_dim; column += panel_columns) {
           float* const sums = scratch_.sums + first * sum_stride + column;
-          const float* const v = panels + column * panel_words;
+          const float* const v = panels + column * words_of_panel;
           tiles::load<first_sums>(sums, sum_bytes);
           tiles::load<second_sums>(sums + prim::tile_width, sum_bytes);
           for (int word = 0; word < used; word += prim::tile_width) {
             tiles::load<weights>(p + word, score_bytes);
-            tiles::load<first_values>(v + word * prim::tile_width, panel_bytes);
+            tiles::load<first_values>(v + word * panel_columns, panel_bytes);
             tiles::multiply_add<first_sums, weights, first_values>();
-            tiles::load<second_values>(v + (panel_words + word) * prim::tile_width, panel_bytes);
+            tiles::load<second_values>(v + word * panel_columns + prim::tile_width, panel_bytes);
             tiles::multiply_add<second_sums, weights, second_values>();
           }
           tiles::store<first_sums>(sums, sum_bytes);
@@ -142,10 +178,17 @@ class decode_tiles {
                        queries = 4, weights = 5, first_sums = 6, second_sums = 7, first_values = 2,
                        second_values = 3;
   static constexpr int keys_at_once = 2 * prim::tile_rows;
-  /// Words of keys whose values are interleaved at a time.
-  static constexpr int panel_words = 2 * prim::tile_width;
+  static constexpr std::int64_t word_bytes = sizeof(float);
+  /// Words of keys whose values are interleaved at a time, and columns that lie side by side.
+  static constexpr int words_of_panel = 2 * prim::tile_width;
+  static constexpr int panel_columns = 2 * prim::tile_width;
 
-  /// Sixteen rows, `stride` bytes apart.
+  /// Rows whose scores are in the buffer at a time where they lie key by row, and words of as many
+  /// keys: of more rows more, so that their sums come and go less often.
+  static constexpr int rows_of_pass = 2 * prim::tile_rows;
+  static constexpr int most_words_of_pass = 2 * words_of_panel;
+
+  /// Rows, `stride` bytes apart.
   struct tile_operand {
     const float* data;
     std::int64_t stride;
@@ -155,27 +198,27 @@ class decode_tiles {
     rows.stride;
   };
 
-  /// Keys [key, key + 16) of a step where they lie, if they are all there and equally far apart;
+  /// Keys [key, key + Count) of a step where they lie, if they are all there and equally far apart;
   /// else copied to `room`, zeros behind the last.
-  template <class Rows>
+  template <int Count, class Rows>
   static tile_operand keys_from(const key_step<Rows>& at, int key, element* room) {
     const int left = at.count - key;
     const auto operand = [](const element* data, std::int64_t stride) {
       return tile_operand{reinterpret_cast<const float*>(data),
                           stride * static_cast<std::int64_t>(sizeof(element))};
     };
-    if (left >= prim::tile_rows) {
+    if (left >= Count) {
       const element* const data = at.rows.row(key);
       const std::int64_t stride = at.rows.row(key + 1) - data;
       bool straight = true;
       if constexpr (!equally_spaced<Rows>) {
-        for (int i = 2; i < prim::tile_rows; ++i) {
+        for (int i = 2; i < Count; ++i) {
           straight = straight && at.rows.row(key + i) == data + i * stride;
         }
       }
       if (straight) return operand(data, stride);
     }
-    for (int i = 0; i < prim::tile_rows; ++i) {
+    for (int i = 0; i < Count; ++i) {
       element* const to = room + i * head_dim;
       constexpr std::size_t bytes = std::size_t{head_dim} * sizeof(element);
       if (i < left) {
@@ -202,6 +245,47 @@ class decode_tiles {
     }
   }
 
+  /// Scores of the keys [key, key + count) of a step with some rows from `first` on.
+  template <class Rows>
+  void multiply_keys(const key_step<Rows>& at, int key, int count, int first,
+                     const softmax_columns<Kernel>& columns) const {
+    alignas(64) element spare[keys_at_once * head_dim];
+    with_row_tiles(columns.rows(), [&]<int RowTiles>() {
+      prim::tile_product<tiles, 2, RowTiles> product;
+      for (int i = 0; i < count; i += keys_at_once) {
+        const tile_operand keys = keys_from<keys_at_once>(at, key + i, spare);
+        const typename decltype(product)::operands from{keys.data, keys.stride / word_bytes,
+                                                        scratch_.q + first, all_rows_};
+        int part = 0;
+        const auto ask = [&] {
+          if (first == 0) ask_for(at, key + i, part++);
+        };
+        ask();
+        product.template begin<false>(from, columns.scores(i), columns.room());
+        product.add(product.next(from), depth - prim::tile_width, ask);
+      }
+      product.finish();
+    });
+  }
+
+  /// Sums of these rows, which follow their maxima, and the weights of `count` keys times `panels`.
+  void add_values(const float* panels, int panel_words, int count, int first,
+                  const softmax_columns<Kernel>& columns) const {
+    const int end = columns.rows() < rows_ - first ? first + columns.rows() : rows_;
+    scratch_.rescale_sums(first, end, sum_stride);
+    with_row_tiles(columns.rows(), [&]<int RowTiles>() {
+      prim::tile_product<tiles, RowTiles, 2> product;
+      for (int column = 0; column < v_head_dim; column += panel_columns) {
+        const typename decltype(product)::operands from{
+            columns.weights(0), prim::tile_width, panels + column * panel_words, panel_columns,
+            columns.room() * prim::tile_width};
+        product.template begin<true>(from, scratch_.sums + first * sum_stride + column, sum_stride);
+        product.add(product.next(from), count / words::k_pack - prim::tile_width);
+      }
+      product.finish();
+    });
+  }
+
   /// Scores of sixteen keys, [key][row], to the rows from `first` on.
   void store_scores(const float* products, int first, int column) const {
     reg block[prim::tile_rows];
@@ -214,10 +298,10 @@ class decode_tiles {
     }
   }
 
-  /// Values from `key` on as panels of sixteen columns, in the order of interleaved words; returns
+  /// Values from `key` on as panels of panel_columns, in the order of interleaved words; returns
   /// their words, whole tiles.
   template <class Rows>
-  static int pack_values(const key_step<Rows>& at, int key, float* panels) {
+  static int pack_values(const key_step<Rows>& at, int key, int panel_words, float* panels) {
     const int left = (at.count - key + words::k_pack - 1) / words::k_pack;
     const int used = left < panel_words ? round_up(left, prim::tile_width) : panel_words;
     for (int word = 0; word < used; ++word) {
@@ -233,9 +317,9 @@ class decode_tiles {
                                                       row[1] != nullptr ? row[1] + d : nullptr};
           reader::template read_interleaved<2>(line, elements_of_line, x);
         }
-        float* const to = panels + d * panel_words + word * prim::tile_width;
+        float* const to = panels + d * panel_words + word * panel_columns;
         vec::store(to, x[0]);
-        vec::store(to + panel_words * prim::tile_width, x[1]);
+        vec::store(to + prim::tile_width, x[1]);
         if constexpr (!std::is_same_v<Rows, buffered_rows<element>>) {
           for (int i = 0; i < words::k_pack; ++i) {
             const int asked = words::k_pack * d + i * elements_of_line;
@@ -248,7 +332,7 @@ class decode_tiles {
   }
 
   const decode_scratch<Kernel>& scratch_;
-  int rows_, tile_rows_;
+  int rows_, tile_rows_, all_rows_;
 };
 
 /// What a thread holds while it works on an item of so many rows.

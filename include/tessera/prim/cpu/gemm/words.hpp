@@ -85,6 +85,14 @@ struct bf16_words {
     const __m256bh narrow = _mm512_cvtneps_pbh(x);
     std::memcpy(row + column / 2, &narrow, sizeof narrow);
   }
+  /// Words of a lane each: rounded, `low` in the low halves and `high` in the high ones.
+  static TESSERA_INLINE reg pairs(reg low, reg high) {
+    const __m512i apart = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    const __m512i order =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, apart));
+  }
   static TESSERA_INLINE float element(const float* row, int column) {
     bf16 value;
     std::memcpy(&value, reinterpret_cast<const char*>(row) + 2 * column, sizeof value);
