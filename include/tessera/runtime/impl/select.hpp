@@ -120,8 +120,8 @@ inline result<selection> select(const inquiry& asked) {
   return select_anew(asked);
 }
 
-/// What the policy's promise costs: the predicted time of the chosen row beside that of the row that
-/// would be the fastest without it. Empty without a promise.
+/// What the policy's promise costs: the predicted time of the chosen row beside that of the row
+/// that would be the fastest without it. Empty without a promise.
 [[gnu::cold]] inline std::string cost_of_promise(const inquiry& asked, const instance& chosen) {
   if (asked.policy.promise == bits_promise::none) return {};
   inquiry freely = asked;
