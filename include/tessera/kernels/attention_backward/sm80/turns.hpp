@@ -29,32 +29,56 @@ __device__ __forceinline__ std::int64_t taken_item(const launch_args& args, void
   return item;
 }
 
-/// For all threads of a warp.
+/// For all threads of a warp. `Tiles::turn_tiles` tiles of a head, one behind the other, are one
+/// turn: what a turn costs does not depend on how many.
 template <class Tiles>
-struct turns {
-  static constexpr int parts = Tiles::turn_parts;  ///< of a tile
+class turns {
+  using tile_order = sm80::tile_order<true>;
+  static constexpr int nobody = -1;
 
-  /// Waits until this warp may add to its part of the sums of a step.
+ public:
+  static constexpr int parts = Tiles::turn_parts;  ///< of a tile
+  static constexpr int together = Tiles::turn_tiles;
+
+  /// The block that was the last to add to the sums of a tile, before it is waited for. Nothing
+  /// that it wrote may be read. Where turns are of more tiles, it is nobody: one waits less often,
+  /// and registers are dear.
+  static __device__ __forceinline__ int look(const launch_args& args, const key_block& own,
+                                             const tile_order& at) {
+    if (together > 1) return nobody;
+    int last;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];"
+                 : "=r"(last)
+                 : "l"(turn_of(args, own, at))
+                 : "memory");
+    return last;
+  }
+  /// Waits until this warp may add to its part of the sums of a tile. `last`: what it saw before.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
-                                              int step) {
-    const int tile = own.seen_by.begin + step % own.count;
-    const bool neighbour = tile >= own.seen_by_next.begin && tile < own.seen_by_next.end;
-    const int before = neighbour ? number_of(own) + 1 : block_before(args, own, tile);
+                                              const tile_order& at, int last) {
+    if (together > 1 && at.tile % together != 0 && at.tile != own.seen_by.begin) return;
+    const int before = sees_turn(own.seen_by_next, at.tile) ? number_of(own) + 1
+                                                            : block_before(args, own, at.tile);
+    if (!prim::cuda::any_of_warp(last != before)) return;
     if (threadIdx.x % prim::cuda::warp_size == 0) {
-      const int* const turn = turn_of(args, own, step);
-      int last;
+      const int* const turn = turn_of(args, own, at);
       do {
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(last) : "l"(turn) : "memory");
       } while (last != before);
     }
     __syncwarp();
   }
-  /// This warp has added to its part of the sums of a step: waits until that has arrived.
+  static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
+                                              const tile_order& at) {
+    wait(args, own, at, nobody);
+  }
+  /// This warp has added to its part of the sums of a tile: waits until that has arrived.
   static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
-                                              int step) {
+                                              const tile_order& at) {
+    if (together > 1 && (at.tile + 1) % together != 0 && at.tile + 1 != own.seen_by.end) return;
     __syncwarp();
     if (threadIdx.x % prim::cuda::warp_size == 0) {
-      asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, step)),
+      asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, at)),
                    "r"(number_of(own))
                    : "memory");
     }
@@ -62,16 +86,20 @@ struct turns {
 
  private:
   static __device__ __forceinline__ int number_of(const key_block& own) {
-    return static_cast<int>(own.key0 / Tiles::own) + 1;
+    return static_cast<int>(own.key0) / Tiles::own + 1;
+  }
+  /// Whether some of the tiles that take turns with `tile` are among those of a block.
+  static __device__ __forceinline__ bool sees_turn(const tile_interval& seen, int tile) {
+    const int first = tile / together * together;
+    return !seen.empty() && first + together > seen.begin && first < seen.end;
   }
   static __device__ __forceinline__ int* turn_of(const launch_args& args, const key_block& own,
-                                                 int step) {
-    const int head = own.kv_head * own.group + step / own.count;
+                                                 const tile_order& tile) {
     const prim::sequence& seq = own.block.seq;
     const std::int64_t first =
         first_sum_tile<Tiles::queries>(args.call.forward, seq.index, seq.q_begin);
-    const std::int64_t tile = head * args.sum_tiles + first + own.seen_by.begin + step % own.count;
-    return args.turns + (tile * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
+    const std::int64_t at = tile.head * args.sum_tiles + first + tile.tile / together * together;
+    return args.turns + (at * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
   }
   /// The number of the next block of keys that sees a tile of queries; 0: none.
   static __device__ __forceinline__ int block_before(const launch_args& args, const key_block& own,
@@ -84,8 +112,7 @@ struct turns {
     for (int next = number_of(own); next < blocks; next += prim::cuda::warp_size) {
       tile_interval seen{};
       if (next + lane < blocks) seen = seen_by[next + lane];
-      const unsigned found =
-          __ballot_sync(prim::cuda::all_lanes, tile >= seen.begin && tile < seen.end);
+      const unsigned found = __ballot_sync(prim::cuda::all_lanes, sees_turn(seen, tile));
       if (found != 0) return next + __ffs(static_cast<int>(found));
     }
     return 0;
