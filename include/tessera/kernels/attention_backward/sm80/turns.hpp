@@ -34,43 +34,36 @@ __device__ __forceinline__ std::int64_t taken_item(const launch_args& args, void
 template <class Tiles>
 class turns {
   using tile_order = sm80::tile_order<true>;
-  static constexpr int nobody = -1;
 
  public:
   static constexpr int parts = Tiles::turn_parts;  ///< of a tile
   static constexpr int together = Tiles::turn_tiles;
 
   /// The block that was the last to add to the sums of a tile, before it is waited for. Nothing
-  /// that it wrote may be read. Where turns are of more tiles, it is nobody: one waits less often,
+  /// that it wrote may be read. Where turns are of more tiles, there is none: one waits less often,
   /// and registers are dear.
   static __device__ __forceinline__ int look(const launch_args& args, const key_block& own,
                                              const tile_order& at) {
-    if (together > 1) return nobody;
-    int last;
+    int last = -1;
+    if (together > 1) return last;
     asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];"
                  : "=r"(last)
                  : "l"(turn_of(args, own, at))
                  : "memory");
     return last;
   }
-  /// Waits until this warp may add to its part of the sums of a tile. `last`: what it saw before.
-  static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
-                                              const tile_order& at, int last) {
-    if (together > 1 && at.tile % together != 0 && at.tile != own.seen_by.begin) return;
-    const int before = sees_turn(own.seen_by_next, at.tile) ? number_of(own) + 1
-                                                            : block_before(args, own, at.tile);
-    if (!prim::cuda::any_of_warp(last != before)) return;
-    if (threadIdx.x % prim::cuda::warp_size == 0) {
-      const int* const turn = turn_of(args, own, at);
-      do {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(last) : "l"(turn) : "memory");
-      } while (last != before);
-    }
-    __syncwarp();
-  }
+  /// Waits until this warp may add to its part of the sums of a tile.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
                                               const tile_order& at) {
-    wait(args, own, at, nobody);
+    if (together > 1 && at.tile % together != 0 && at.tile != own.seen_by.begin) return;
+    wait_for(number_before(args, own, at.tile), args, own, at);
+  }
+  /// The same behind a look.
+  static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
+                                              const tile_order& at, int last) {
+    if (together > 1) return wait(args, own, at);
+    const int before = number_before(args, own, at.tile);
+    if (prim::cuda::any_of_warp(last != before)) wait_for(before, args, own, at);
   }
   /// This warp has added to its part of the sums of a tile: waits until that has arrived.
   static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
@@ -85,6 +78,17 @@ class turns {
   }
 
  private:
+  static __device__ __forceinline__ void wait_for(int before, const launch_args& args,
+                                                  const key_block& own, const tile_order& at) {
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      const int* const turn = turn_of(args, own, at);
+      int last;
+      do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(last) : "l"(turn) : "memory");
+      } while (last != before);
+    }
+    __syncwarp();
+  }
   static __device__ __forceinline__ int number_of(const key_block& own) {
     return static_cast<int>(own.key0) / Tiles::own + 1;
   }
@@ -100,6 +104,11 @@ class turns {
         first_sum_tile<Tiles::queries>(args.call.forward, seq.index, seq.q_begin);
     const std::int64_t at = tile.head * args.sum_tiles + first + tile.tile / together * together;
     return args.turns + (at * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
+  }
+  /// The number of the block whose turn it is before this one's; 0: none's.
+  static __device__ __forceinline__ int number_before(const launch_args& args, const key_block& own,
+                                                      int tile) {
+    return sees_turn(own.seen_by_next, tile) ? number_of(own) + 1 : block_before(args, own, tile);
   }
   /// The number of the next block of keys that sees a tile of queries; 0: none.
   static __device__ __forceinline__ int block_before(const launch_args& args, const key_block& own,
