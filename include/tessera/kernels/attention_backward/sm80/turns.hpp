@@ -55,13 +55,12 @@ class turns {
   /// Waits until this warp may add to its part of the sums of a tile.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
                                               const tile_order& at) {
-    if (together > 1 && at.tile % together != 0 && at.tile != own.seen_by.begin) return;
-    wait_for(number_before(args, own, at.tile), args, own, at);
+    if (begins_turn(own, at)) wait_for(number_before(args, own, at.tile), args, own, at);
   }
   /// The same behind a look.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
                                               const tile_order& at, int last) {
-    if (together > 1) return wait(args, own, at);
+    if (!begins_turn(own, at)) return;
     const int before = number_before(args, own, at.tile);
     if (prim::cuda::any_of_warp(last != before)) wait_for(before, args, own, at);
   }
@@ -78,6 +77,10 @@ class turns {
   }
 
  private:
+  /// Of the tiles of a turn the first that the block meets.
+  static __device__ __forceinline__ bool begins_turn(const key_block& own, const tile_order& at) {
+    return together == 1 || at.tile % together == 0 || at.tile == own.seen_by.begin;
+  }
   static __device__ __forceinline__ void wait_for(int before, const launch_args& args,
                                                   const key_block& own, const tile_order& at) {
     if (threadIdx.x % prim::cuda::warp_size == 0) {
