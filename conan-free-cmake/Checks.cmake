@@ -44,6 +44,8 @@ tessera_check(scripts COMMAND ${checks}/scripts.sh)
 tessera_check(headers TIMEOUT 600 COMMAND Python3::Interpreter
   ${checks}/headers.py ${CMAKE_CXX_COMPILER})
 tessera_check(rules TIMEOUT 300 COMMAND Python3::Interpreter ${checks}/rules.py ${CMAKE_CXX_COMPILER})
+tessera_check(functors TIMEOUT 300 COMMAND Python3::Interpreter
+  ${checks}/functors.py ${CMAKE_CXX_COMPILER} ${CMAKE_CUDA_COMPILER})
 if(also_clang)
   tessera_check(headers_clang TIMEOUT 300 COMMAND Python3::Interpreter
     ${checks}/headers.py ${TESSERA_CLANGXX} --together)

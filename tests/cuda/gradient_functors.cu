@@ -108,6 +108,82 @@ void expect_biases_learn(std::uint64_t calls) {
   EXPECT_GT(ran, calls / 2);
 }
 
+/// Linear biases and a mask of documents, which lie in device memory.
+template <class Row>
+void expect_documents_are_apart(std::uint64_t calls) {
+  std::uint64_t ran = 0;
+  for (std::uint64_t index = 0; index < calls && !testing::Test::HasFailure(); ++index) {
+    SCOPED_TRACE("call " + std::to_string(index));
+    const std::vector<int> documents = support::drawn_documents(index);
+    const learned_bias alibi{.slope = 0.25f};
+    learned_mask same_document{.document = documents.data()};
+    const auto call =
+        functor_call::filled(index, Row::config.type, Row::config.head_dim, 1e5,
+                             [&](const position& at, float& bias, std::uint8_t& visible) {
+                               bias = alibi(0.0f, at);
+                               visible = same_document(at) ? 1 : 0;
+                             });
+    if (call == nullptr) continue;
+    ++ran;
+    const support::call_expectation expectation(call->data().call());
+    const on_device<int> there(documents.data(), documents.size());
+    same_document.document = there.data();
+    run<Row>(*call, alibi, same_document);
+    support::expect_right(*call, expectation);
+  }
+  EXPECT_GT(ran, calls / 2);
+}
+
+template <class Row>
+void expect_relative_positions_learn(std::uint64_t calls) {
+  constexpr std::int64_t reach = 12;
+  std::uint64_t ran = 0;
+  for (std::uint64_t index = 0; index < calls && !testing::Test::HasFailure(); ++index) {
+    SCOPED_TRACE("call " + std::to_string(index));
+    support::random_source random = support::stream(34, index);
+    std::vector<float> table(2 * reach + 1), d_table(table.size(), HUGE_VALF);
+    for (float& bias : table) bias = random.bell();
+    learned_bias relative{.table = table.data(), .count = 2 * reach + 1, .reach = reach};
+    const auto call =
+        functor_call::filled(index, Row::config.type, Row::config.head_dim, 1e5,
+                             [&](const position& at, float& bias, std::uint8_t& visible) {
+                               bias = relative(0.0f, at);
+                               visible = 1;
+                             });
+    if (call == nullptr) continue;
+    ++ran;
+    const support::call_expectation expectation(call->data().call());
+    const on_device<float> biases(table.data(), table.size());
+    const on_device<float> d_biases(d_table.data(), d_table.size());
+    learned_bias there = relative;
+    there.table = biases.data(), there.d_table = d_biases.data();
+    run<Row>(*call, there, {});
+    d_biases.fetch(d_table.data());
+    support::expect_right(*call, expectation);
+    EXPECT_EQ(support::table_complaint(*call, relative, d_table), "") << call->data().text();
+  }
+  EXPECT_GT(ran, calls / 2);
+}
+
+TEST(gradient_functors, alibi_among_documents_beside_sums_in_memory) {
+  expect_documents_are_apart<added_row>(30);
+}
+TEST(gradient_functors, alibi_among_documents_beside_a_pass_for_queries) {
+  expect_documents_are_apart<ordered_row>(30);
+}
+TEST(gradient_functors, alibi_among_documents_with_any_head_dim) {
+  expect_documents_are_apart<any_row>(30);
+}
+TEST(gradient_functors, a_table_of_relative_positions_learns_beside_sums_in_memory) {
+  expect_relative_positions_learn<added_row>(30);
+}
+TEST(gradient_functors, a_table_of_relative_positions_learns_beside_a_pass_for_queries) {
+  expect_relative_positions_learn<ordered_row>(30);
+}
+TEST(gradient_functors, a_table_of_relative_positions_learns_with_any_head_dim) {
+  expect_relative_positions_learn<any_row>(30);
+}
+
 TEST(gradient_functors, biases_that_learn_beside_sums_in_memory) {
   expect_biases_learn<added_row>(40);
 }

@@ -1,12 +1,16 @@
 // Gradients of attention. Rows whose blocks of keys add to the same sums of d_q, one after the
 // other: over many tiles of keys, heads and runs the same bits. All rows: captured into graphs and
-// replayed with other values, contents and lengths.
+// replayed with other values, contents and lengths; in several streams at a time with memory of the
+// caller's.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -145,6 +149,90 @@ TEST_P(replayed_gradients, follow_other_values_and_lengths) {
 }
 
 INSTANTIATE_TEST_SUITE_P(rows, replayed_gradients, testing::ValuesIn(rows_of_gradients()),
+                         [](const auto& tested) { return test_name(tested.param.row->name); });
+
+/// A stream with a call, its plan, and scratch memory that nobody else has.
+class lane {
+ public:
+  lane(const tested_row& row, const owned_problem& problem, random_source& random)
+      : row_(row), data_(owned_problem(problem), random, {.row_major = true, .aligned = true}) {}
+
+  /// False if the draw made no call.
+  bool make_ready() {
+    if (!data_.refusal()) return false;
+    image_.emplace(data_.op().form->tensors, data_.tensors());
+    expected_.emplace(data_.call());
+    context where = context_here({.row = row_.row->name});
+    where.stream = own_.handle();
+    result<operation_plan> plan = plan_operation(*row_.kind, problem_here(data_.problem()), where);
+    EXPECT_TRUE(plan) << plan.message();
+    if (!plan) return false;
+    plan_.emplace(*std::move(plan));
+    memory_ = device_test::allocate_on_device(plan_->workspace_bytes() + margin);
+    return true;
+  }
+  void send() {
+    data_.reset();
+    image_->send(own_.handle());
+    device_test::require(cudaMemsetAsync(memory_.get(), margin_value,
+                                         plan_->workspace_bytes() + margin, own_.handle()),
+                         "cudaMemsetAsync");
+  }
+  /// Returns before the work is done.
+  void start() {
+    const std::vector<tensor_view> tensors = image_->tensors(device_test::first_device);
+    const status done = plan_->run(
+        tensors.data(), std::span(memory_.get(), plan_->workspace_bytes()), own_.handle());
+    ASSERT_TRUE(done) << done.message();
+  }
+  void judge() {
+    EXPECT_TRUE(image_->fetch(own_.handle())) << "memory outside the outputs was written";
+    EXPECT_EQ(expected_->complaints(data_.tensors()), "") << data_.text();
+    std::vector<unsigned char> behind(margin);
+    device_test::require(cudaMemcpy(behind.data(), memory_.get() + plan_->workspace_bytes(), margin,
+                                    cudaMemcpyDeviceToHost),
+                         "cudaMemcpy");
+    EXPECT_EQ(behind, std::vector<unsigned char>(margin, margin_value))
+        << "memory behind the workspace was written";
+  }
+
+ private:
+  static constexpr std::size_t margin = 4096;
+  static constexpr unsigned char margin_value = 0xFF;
+  const tested_row& row_;
+  device_test::stream own_{};
+  call_data data_;
+  std::optional<device_test::device_image> image_{};
+  std::optional<call_expectation> expected_{};
+  std::optional<operation_plan> plan_{};
+  device_test::device_bytes memory_{};
+};
+
+class gradients_in_streams : public testing::TestWithParam<tested_row> {};
+
+TEST_P(gradients_in_streams, do_not_disturb_each_other) {
+  const tested_row& row = GetParam();
+  if (!runs_here(row.row->target)) GTEST_SKIP() << "the device does not run it";
+  constexpr std::size_t lanes = 4;
+  std::vector<std::unique_ptr<lane>> all;
+  for (std::uint64_t index = 0; index < 40 && all.size() < lanes; ++index) {
+    random_source random = stream(92, index);
+    const std::optional<owned_problem> problem = drawn_problem(
+        row.kind->operations[0], random,
+        {.work = 1e6, .longest = 200, .attempts = 300, .kind = row.kind, .row = row.row});
+    if (!problem) continue;
+    auto drawn = std::make_unique<lane>(row, *problem, random);
+    if (drawn->make_ready()) all.push_back(std::move(drawn));
+  }
+  ASSERT_EQ(all.size(), lanes);
+  for (int round = 0; round < 3 && !HasFailure(); ++round) {
+    for (const auto& one : all) one->send();
+    for (const auto& one : all) one->start();
+    for (const auto& one : all) one->judge();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(rows, gradients_in_streams, testing::ValuesIn(rows_of_gradients()),
                          [](const auto& tested) { return test_name(tested.param.row->name); });
 
 }  // namespace

@@ -33,6 +33,7 @@ struct explain_flags : common_flags {
   std::string backend;
   std::string row;
   std::string overlay;
+  std::string promise;
   int threads = 0;
 };
 
@@ -44,6 +45,14 @@ std::optional<tessera::overlay> overlay_from(const explain_flags& flags) {
       text ? parse_overlay(flags.overlay) : read_overlay(flags.overlay);
   if (!rules) throw failure("--overlay: " + rules.message());
   return *rules;
+}
+
+/// The policy in force with the promise of `--promise`, if it was given.
+selection_policy policy_from(const explain_flags& flags) {
+  selection_policy policy = policy_in_force();
+  if (flags.promise == "deterministic") policy.promise = bits_promise::deterministic;
+  if (flags.promise == "batch_invariant") policy.promise = bits_promise::batch_invariant;
+  return policy;
 }
 
 /// `message` with `prefix`, which it may have already.
@@ -226,6 +235,7 @@ exit_status explain_problem(const explain_flags& flags) {
                                                  context{.row = flags.row,
                                                          .threads = flags.threads,
                                                          .device = here,
+                                                         .policy = policy_from(flags),
                                                          .overlays = rules ? &*rules : nullptr},
                                                  elsewhere ? &device : nullptr);
   if (!what) {
@@ -264,6 +274,11 @@ void add_explain(CLI::App& program, exit_status& status) {
       ->add_option("--overlay", flags->overlay,
                    "As if these rules were in force: text or a file, as in TESSERA_OVERLAY")
       ->type_name("RULES");
+  command
+      ->add_option("--promise", flags->promise,
+                   "As if the policy asked for it; what it costs is said with the row")
+      ->type_name("deterministic|batch_invariant")
+      ->check(CLI::IsMember({"deterministic", "batch_invariant"}));
   command->add_option("--row", flags->row, "As if this row had been asked for")->type_name("NAME");
   command->add_option("--threads", flags->threads, "As if the call had this many threads")
       ->type_name("N")

@@ -2,8 +2,10 @@
 // references know. The same text for the CPU and the GPU.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -20,6 +22,7 @@
 #include "tests/reference/operations.hpp"
 #include "tests/support/call_data.hpp"
 #include "tests/support/call_judge.hpp"
+#include "tests/support/compare.hpp"
 #include "tests/support/random.hpp"
 
 namespace tessera::support {
@@ -256,5 +259,61 @@ class dense_scores {
 
   tensor_view scores_, dense_;
 };
+
+/// The document of each position.
+inline std::vector<int> drawn_documents(std::uint64_t index) {
+  std::vector<int> documents(400);
+  random_source random = stream(33, index);
+  for (std::size_t n = 1; n < documents.size(); ++n) {
+    documents[n] = documents[n - 1] + (random.chance(0.1) ? 1 : 0);
+  }
+  return documents;
+}
+
+/// Judges a call whose functor says what its tensors say, d_bias_post aside, which nobody wrote.
+inline void expect_right(functor_call& call, const call_expectation& expectation) {
+  for (const judged_output& output : expectation.outputs(call.data().tensors())) {
+    if (output.name == "d_bias_post") continue;
+    EXPECT_EQ(output.complaint(), "") << call.data().text();
+  }
+}
+
+/// The gradients of the biases that a table stands for, summed, with what an error is relative to.
+struct table_gradients {
+  std::vector<double> values, sizes;
+  double logits = 0;
+
+  table_gradients(const functor_call& call, const learned_bias& table,
+                  const reference::expected_tensors& gradients)
+      : values(static_cast<std::size_t>(table.count)), sizes(values.size()) {
+    const reference::expected_tensor& of_biases = *std::ranges::find(
+        gradients, number_of("d_bias_post"), &reference::expected_tensor::tensor);
+    std::size_t n = 0;
+    call.each_position([&](const position& at) {
+      const auto to = static_cast<std::size_t>(table.index(at));
+      values[to] += of_biases.values[n];
+      sizes[to] += of_biases.sizes[n];
+      logits = std::max(logits, of_biases.logits[n++]);
+    });
+  }
+};
+
+inline std::string table_complaint(functor_call& call, const learned_bias& table,
+                                   const std::vector<float>& d_table) {
+  const bound_call& bound = call.data().call();
+  const reference::operation_reference& known = *reference::reference_of(call.op.name);
+  const table_gradients truth(call, table, known.exact(bound));
+  const table_gradients peer(call, table, known.as_stored(bound));
+  const double floor = floor_of("d_bias_post", call.args().q.type);
+  const double least = 0.01 * largest(truth.sizes);
+  const double conditioned = std::max(1.0, 4.0 * 0x1p-24 * truth.logits / floor);
+  const auto unit = [&](std::size_t n) {
+    return std::max({truth.sizes[n], least, 0x1p-110 / floor}) * conditioned;
+  };
+  const std::vector<double> computed(d_table.begin(), d_table.end());
+  const comparison found = judged(compare_in_units(computed, truth.values, unit),
+                                  compare_in_units(peer.values, truth.values, unit).error, floor);
+  return found.passed ? "" : sentence_of(found, "d_table", {dtype::f32, 1, {table.count}});
+}
 
 }  // namespace tessera::support

@@ -13,7 +13,6 @@
 #include <tessera/launch.hpp>
 
 #include "tests/op/attention_backward/functors.hpp"
-#include "tests/support/compare.hpp"
 
 namespace tessera::support {
 namespace {
@@ -83,27 +82,13 @@ TEST(header_path_backward, biases_that_learn_in_front_of_a_cap_with_every_option
   EXPECT_GT(ran, 30);
 }
 
-/// Judges a call whose functor says what its tensors say, d_bias_post aside, which nobody wrote.
-void expect_right(functor_call& call, const call_expectation& expectation) {
-  for (const judged_output& output : expectation.outputs(call.data().tensors())) {
-    if (output.name == "d_bias_post") continue;
-    EXPECT_EQ(output.complaint(), "") << call.data().text();
-  }
-}
-
 TEST(header_path_backward, alibi_among_documents) {
   int ran = 0;
   for (std::uint64_t index = 0; index < 30; ++index) {
     SCOPED_TRACE("call " + std::to_string(index));
-    std::vector<int> documents(400);
-    random_source random = stream(33, index);
-    for (std::size_t n = 1; n < documents.size(); ++n) {
-      documents[n] = documents[n - 1] + (random.chance(0.1) ? 1 : 0);
-    }
-    learned_bias alibi;
-    alibi.slope = 0.25f;
-    learned_mask same_document;
-    same_document.document = documents.data();
+    const std::vector<int> documents = drawn_documents(index);
+    const learned_bias alibi{.slope = 0.25f};
+    const learned_mask same_document{.document = documents.data()};
     const auto call = functor_call::filled(
         index, type_of_rows, 0, 1e5, [&](const position& at, float& bias, std::uint8_t& visible) {
           bias = alibi(0.0f, at);
@@ -118,44 +103,6 @@ TEST(header_path_backward, alibi_among_documents) {
     if (HasFailure()) return;
   }
   EXPECT_GT(ran, 15);
-}
-
-/// The gradients of the biases that a table stands for, summed, with what an error is relative to.
-struct table_gradients {
-  std::vector<double> values, sizes;
-  double logits = 0;
-
-  table_gradients(const functor_call& call, const learned_bias& table,
-                  const reference::expected_tensors& gradients)
-      : values(static_cast<std::size_t>(table.count)), sizes(values.size()) {
-    const reference::expected_tensor& of_biases = *std::ranges::find(
-        gradients, number_of("d_bias_post"), &reference::expected_tensor::tensor);
-    std::size_t n = 0;
-    call.each_position([&](const position& at) {
-      const auto to = static_cast<std::size_t>(table.index(at));
-      values[to] += of_biases.values[n];
-      sizes[to] += of_biases.sizes[n];
-      logits = std::max(logits, of_biases.logits[n++]);
-    });
-  }
-};
-
-std::string table_complaint(functor_call& call, const learned_bias& table,
-                            const std::vector<float>& d_table) {
-  const bound_call& bound = call.data().call();
-  const reference::operation_reference& known = *reference::reference_of(call.op.name);
-  const table_gradients truth(call, table, known.exact(bound));
-  const table_gradients peer(call, table, known.as_stored(bound));
-  const double floor = floor_of("d_bias_post", call.args().q.type);
-  const double least = 0.01 * largest(truth.sizes);
-  const double conditioned = std::max(1.0, 4.0 * 0x1p-24 * truth.logits / floor);
-  const auto unit = [&](std::size_t n) {
-    return std::max({truth.sizes[n], least, 0x1p-110 / floor}) * conditioned;
-  };
-  const std::vector<double> computed(d_table.begin(), d_table.end());
-  const comparison found = judged(compare_in_units(computed, truth.values, unit),
-                                  compare_in_units(peer.values, truth.values, unit).error, floor);
-  return found.passed ? "" : sentence_of(found, "d_table", {dtype::f32, 1, {table.count}});
 }
 
 // Its gradient is that of the biases, summed by distance.

@@ -24,11 +24,13 @@
 namespace tessera::support {
 namespace {
 
+/// How README.md begins.
 constexpr std::string_view text =
-    "Tessera is a library of attention, linear-recurrence and matmul kernels for people who write "
-    "inference engines and training code in C++. Tile sizes, element types, masks and back ends "
-    "are template parameters, instantiated from one generated table; a thin layer picks a row of "
-    "it for every call, and says why.";
+    "Attention, linear-recurrence and matmul kernels for people who write inference engines and "
+    "training code in C++.\n\nTile sizes, dtypes, masking modes and instruction sets are template "
+    "parameters. Which of their combinations exist is not hidden behind macros: it is one "
+    "generated, reviewable table, a line per kernel. A thin run-time layer picks a line per call "
+    "and can always say why.";
 constexpr std::int64_t batch = 3, length = 48, heads = 2, head_dim = 12, width = heads * head_dim,
                        hidden = 40, tokens = batch * length, symbols = 128;
 constexpr int layers = 2, steps = 300;

@@ -121,6 +121,29 @@ TEST(Policy, PromisesKeepRowsOut) {
   EXPECT_EQ(select(asked)->row(), small_prompt_avx2);
 }
 
+TEST(Policy, ExplanationsSayWhatPromisesCost) {
+  std::vector<instance> some(rows());
+  const question question(small_prompt);
+  const std::string best(question.row());
+  inquiry asked = question.asked();
+  asked.instances = some;
+  EXPECT_EQ(explain(asked).reason_text.find("results cost"), std::string::npos);
+  asked.policy.promise = bits_promise::deterministic;
+  EXPECT_TRUE(explain(asked).reason_text.ends_with("; deterministic results cost nothing"));
+  for (instance& row : some) {
+    if (row.name == best) row.properties.deterministic = determinism::none;
+  }
+  const explanation all = explain(asked);
+  const demand_facts facts = asked.facts();
+  const std::string without =
+      duration_text(asked.predicted(*asked.row_named(best), facts)) + " by " + best;
+  const std::string with = duration_text(all.eligible.front().seconds) + " predicted, " + without;
+  EXPECT_TRUE(all.reason_text.ends_with(" times the time: " + with)) << all.reason_text;
+  EXPECT_NE(all.reason_text.find("; deterministic results cost "), std::string::npos);
+  asked.policy.promise = bits_promise::batch_invariant;
+  EXPECT_NE(explain(asked).reason_text.find("; batch invariant results cost "), std::string::npos);
+}
+
 TEST(Policy, BatchInvariantChoicesDoNotSeeTheBatch) {
   const auto row = [](int batch, bits_promise promise) {
     const std::string size = "[" + std::to_string(batch) + ",600,2,128]";

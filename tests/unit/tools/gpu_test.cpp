@@ -48,6 +48,22 @@ TEST(gpu, explain_describes_devices_that_are_not_there) {
   }
 }
 
+// The fastest gradients add up in no order: rows that repeat their bits take longer, and the
+// explanation says how much.
+TEST(gpu, explain_says_what_a_promise_costs) {
+  const std::string gradients =
+      "explain flash_attention_backward --json" + problem + device("h200") + " --promise ";
+  const json::value what = json_of(invoke(gradients + "deterministic"));
+  if (what.at("row").is_null()) GTEST_SKIP() << "no rows of GPUs in this build";
+  const std::string row(what.at("row").as_string()), reason(what.at("reason_text").as_string());
+  EXPECT_NE(row.find(".turns."), std::string::npos) << row;
+  const std::size_t says = reason.find("; deterministic results cost ");
+  ASSERT_NE(says, std::string::npos) << reason;
+  EXPECT_NE(reason.find(" times the time: ", says), std::string::npos) << reason;
+  EXPECT_NE(reason.find(" by attention_backward.cuda_", says), std::string::npos) << reason;
+  EXPECT_EQ(invoke(gradients + "fast").status, 2);
+}
+
 TEST(gpu, explain_names_the_device_for_people) {
   const outcome ended = invoke("explain flash_attention" + problem + device("a100"));
   EXPECT_NE(ended.out.find("NVIDIA A100-SXM4-80GB (cuda:1, compute capability 8.0), 108 "

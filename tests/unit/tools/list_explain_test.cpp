@@ -123,6 +123,15 @@ TEST(explain, a_named_row_is_told_by_its_flag) {
   EXPECT_EQ(ended.out.find("context.row"), std::string::npos) << ended.out;
 }
 
+// Every row of a CPU repeats its bits.
+TEST(explain, a_promise_that_costs_nothing_says_so) {
+  const outcome ended = invoke("explain flash_attention --promise deterministic " + problem);
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.out.find("; deterministic results cost nothing"), std::string::npos) << ended.out;
+  const outcome free = invoke("explain flash_attention " + problem);
+  EXPECT_EQ(free.out.find("results cost"), std::string::npos) << free.out;
+}
+
 TEST(explain, answers_for_a_device_that_is_not_there) {
   const scratch_folder folder;
   const std::string file = folder / "device.json";

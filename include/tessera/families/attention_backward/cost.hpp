@@ -51,8 +51,7 @@ inline work_estimate estimate_on_gpu(const attention_backward_config& config,
     work.flops = 2 * pairs * products;
     work.vector_operations = 20.0 * pairs;
     work.product_share = config.target == backend::cuda_sm90 ? 0.5 : 0.4;
-    // Hopper's have warps that keep the turns.
-    if (config.in_turns) work.product_share *= config.target == backend::cuda_sm90 ? 0.9 : 0.7;
+    if (config.in_turns) work.product_share *= config.target == backend::cuda_sm90 ? 0.9 : 0.85;
   }
   work.vector_operations += pairs * dropout_operations(config, facts.demand.scores.features);
   const double tokens = facts.scores.rows + static_cast<double>(sizes.kv_len);

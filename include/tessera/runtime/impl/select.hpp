@@ -120,6 +120,24 @@ inline result<selection> select(const inquiry& asked) {
   return select_anew(asked);
 }
 
+/// What the policy's promise costs: the predicted time of the chosen row beside that of the row
+/// that would be the fastest without it. Empty without a promise.
+[[gnu::cold]] inline std::string cost_of_promise(const inquiry& asked, const instance& chosen) {
+  if (asked.policy.promise == bits_promise::none) return {};
+  inquiry freely = asked;
+  freely.policy.promise = bits_promise::none;
+  const cheapest_row other(freely);
+  const double kept = asked.predicted(chosen, asked.facts());
+  const bool alone = asked.policy.promise == bits_promise::batch_invariant;
+  const std::string start =
+      sentence({"; ", alone ? "batch invariant" : "deterministic", " results cost "});
+  if (other.row == nullptr || other.seconds >= kept) return start + "nothing";
+  const auto hundredths = static_cast<std::int64_t>(kept / other.seconds * 100 + 0.5);
+  return start + sentence({hundredths / 100, hundredths % 100 < 10 ? ".0" : ".", hundredths % 100,
+                           " times the time: ", duration_text(kept), " predicted, ",
+                           duration_text(other.seconds), " by ", other.row->name});
+}
+
 /// What the answer of a tier rests on, for people.
 [[gnu::cold]] inline std::string reason_text_of(const inquiry& asked, const selection& chosen,
                                                 const explanation& all) {
@@ -128,7 +146,8 @@ inline result<selection> select(const inquiry& asked) {
     const bool says_more = said.tier != selection_tier::heuristic && !said.reason.empty();
     if (said.decided && says_more) append(text, {said.reason, "; "});
   }
-  return text += asked.kind.reason_of(chosen.instance->config, asked.facts(), asked.threads);
+  text += asked.kind.reason_of(chosen.instance->config, asked.facts(), asked.threads);
+  return text += cost_of_promise(asked, *chosen.instance);
 }
 
 /// The same choice taken apart: every tier is asked, every row is judged, nothing is remembered or

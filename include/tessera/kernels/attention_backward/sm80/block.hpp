@@ -49,6 +49,7 @@ struct launch_args {
   std::int64_t sum_tiles = 0;
   /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
   tile_interval* seen_by = nullptr;
+  tile_interval* of_segment = nullptr;  ///< with segments
   int* turns = nullptr;       ///< [q_heads][sum_tiles][parts] in ordered launches, see turns.hpp
   unsigned* taken = nullptr;  ///< items, in ordered launches
   int section = 1;            ///< heads of all entries that ordered launches go through together
@@ -148,6 +149,16 @@ struct score_place {
   }
 };
 
+/// Whether the query of a pair is of its key's segment.
+__device__ __forceinline__ bool same_segment(const attention_kernel_args& of,
+                                             const score_place& at) {
+  const std::int32_t own =
+      of.q_segments.data[at.entry * of.q_segments.batch + at.query * of.q_segments.row];
+  const std::int32_t other =
+      of.kv_segments.data[at.entry * of.kv_segments.batch + at.key * of.kv_segments.row];
+  return own >= 0 && own == other;
+}
+
 /// What a weight and the gradient of its score are made of.
 struct weight_parts {
   float logit = prim::minus_infinity;  ///< of a hidden key
@@ -210,13 +221,7 @@ __device__ __forceinline__ weight_parts logit_of(const hooked_args<Hooks>& args,
       static_cast<const std::uint8_t*>(of.mask.data)[at.offset_in(of.mask)] == 0) {
     return parts;
   }
-  if (Asks && of.q_segments.data != nullptr) {
-    const std::int32_t own =
-        of.q_segments.data[at.entry * of.q_segments.batch + at.query * of.q_segments.row];
-    const std::int32_t other =
-        of.kv_segments.data[at.entry * of.kv_segments.batch + at.key * of.kv_segments.row];
-    if (own < 0 || own != other) return parts;
-  }
+  if (Asks && of.q_segments.data != nullptr && !same_segment(of, at)) return parts;
   if constexpr (Hooks::has_mask && Asks) {
     if (!args.hooks.mask(at.seen_by_functors())) return parts;
   }

@@ -22,6 +22,8 @@ struct gradient_tiles {
   static constexpr int queries = Queries, own = Own, stages = Stages, blocks = Blocks;
   static constexpr int threads = Warps * 32;
   static constexpr int block_threads = threads, turn_parts = Warps;
+  /// Where tiles are large, blocks of keys that begin in one turn would wait for each other.
+  static constexpr int turn_tiles = Queries > 64 ? 1 : 2;
   static constexpr int width = Width, value_width = ValueWidth;
   using keys = prim::cuda::shared_tile<Own, Width>;
   using values = prim::cuda::shared_tile<Own, ValueWidth>;

@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention_backward/sm80/gradient_tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
+#include <tessera/kernels/attention_backward/sm80/seen_pairs.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/turns.hpp>
 
@@ -78,6 +79,10 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   using out_rows = typename Tiles::out_rows;
   using scores = typename Tiles::scores;
   constexpr bool plain = Kind == score_kind::plain;
+  // Of these scores intervals of tiles say where all pairs are seen.
+  constexpr bool knows_whole = Kind != score_kind::all && !Hooks::has_mask;
+  // They are made of products, and of a cap.
+  constexpr bool capped = Kind == score_kind::computed && !hooked_args<Hooks>::has_functors;
   constexpr int queries = Tiles::queries, own = Tiles::own, threads = Tiles::threads;
   extern __shared__ __align__(128) unsigned char memory[];
   const attention_kernel_args& of = args.call.forward;
@@ -97,9 +102,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   auto& statistics = *reinterpret_cast<typename Tiles::statistics*>(memory + Tiles::statistics_at);
   const auto& visible = own_block.visible;
   auto next = tile_order<InTurns>::of_block(own_block, own);
-  // Tiles whose queries all see all keys of the block.
-  const tile_interval seen_whole =
-      tiles_that_see_all<queries>(visible, seq.q_len, {key0, key0 + own});
+  tile_interval seen_whole;
+  if (knows_whole && steps > 0) seen_whole = own_block.template seen_by_all<queries, own>(args);
   const auto start = [&](int of_head, int of_tile, int stage) {
     const std::int64_t first = std::int64_t{of_tile} * queries;
     const auto left = static_cast<int>(seq.q_len - first < queries ? seq.q_len - first : queries);
@@ -125,7 +129,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   };
 
   bool tainted = false;
-  key_taint* const of_keys = args.taint + kv_head * args.keys + block.key(of, key0);
+  const auto of_keys = [&] { return args.taint + kv_head * args.keys + block.key(of, key0); };
   if (steps > 0) {
     const auto left = own_block.size();
     const auto used = [&](int r) { return r < left; };
@@ -141,7 +145,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
               has_copied_taint<values, Element, threads>(v);
   }
   tainted = __syncthreads_or(tainted) != 0;
-  if (tainted) contain_taint<Element, keys, values, threads>(k, v, of_keys, own_block.size());
+  if (tainted) contain_taint<Element, keys, values, threads>(k, v, of_keys(), own_block.size());
 
   // Of scores a warp has rows from `score_row` and keys from `score_key` on; of d_q rows from
   // `sum_row` and columns from `sum_column` on; and 64 keys of either d_v or d_k.
@@ -169,9 +173,10 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       out_rows::lane_of_a(u_lane), column_part * Tiles::value_columns);
 
   accumulator d_keys[4][Tiles::part_columns / 8] = {};
-  const float scale = of.softmax_scale * prim::log2_e;
-  int stage = 0;
+  const float scale = of.softmax_scale * prim::log2_e * (capped ? 2.0f / of.soft_cap : 1.0f);
+  const float most = of.soft_cap * prim::log2_e;
   for (int step = 0; step < steps; ++step) {
+    const int stage = step % Tiles::stages;
     const std::uint32_t q = stages + static_cast<std::uint32_t>(stage * Tiles::stage_bytes);
     const std::uint32_t d_out = q + rows::bytes;
     prim::cuda::wait_copies<0>();
@@ -191,6 +196,12 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
 
     constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
     {
+      const bool whole =
+          knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
+      const score_place lane_first{seq.index, now.head, first + score_row + lane / 4,
+                                   key0 + score_key + lane % 4 * 2, visible.mask.offset};
+      auto seen = seen_pairs<Tiles>::all();
+      if (!whole) seen = seen_pairs<Tiles>::of(args, own_block, lane_first);
       accumulator products[row_tiles][key_tiles], gradients[row_tiles][key_tiles];
       float shift[row_tiles][2], correction[row_tiles][2];
 #pragma unroll
@@ -204,8 +215,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
 #pragma unroll
         for (int n = 0; n < key_tiles; ++n) {
           products[m][n] = {};
-          const float low = plain ? -correction[m][0] : 0.0f;
-          const float high = plain ? -correction[m][1] : 0.0f;
+          const float low = plain || capped ? -correction[m][0] : 0.0f;
+          const float high = plain || capped ? -correction[m][1] : 0.0f;
           gradients[m][n] = {{low, low, high, high}};
         }
       }
@@ -226,46 +237,50 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
             prim::cuda::load_matrices(reg, values::step(v_of_b, n, d));
           });
 
-      const bool whole =
-          plain && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
-      if (whole) {
+      const auto each = [&](const auto& apply) {
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
           for (int n = 0; n < key_tiles; ++n) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-              float& product = products[m][n].at[e];
-              product = prim::cuda::exp2_fast(fmaf(product, scale, -shift[m][e / 2]));
-              gradients[m][n].at[e] *= product;
+              apply(m, n, e, products[m][n].at[e], gradients[m][n].at[e]);
             }
           }
         }
+      };
+      if (tainted) {
+        const key_taint* const taint = of_keys() + (score_key + lane % 4 * 2);
+        each([&](int m, int n, int e, float& product, float& gradient) {
+          if (!seen.holds(m, n, e)) return;
+          product += taint[n * 8 + e % 2].k;
+          gradient += taint[n * 8 + e % 2].v;
+        });
+      }
+      if constexpr (plain) {
+        each([&](int m, int, int e, float& product, float& gradient) {
+          product = prim::cuda::exp2_fast(fmaf(product, scale, -shift[m][e / 2]));
+          gradient *= product;
+        });
+      } else if constexpr (capped) {
+        each([&](int m, int, int e, float& product, float& gradient) {
+          const auto at_cap = prim::cuda::scaled_tanh_with_slope(product * scale);
+          product = prim::cuda::exp2_fast(fmaf(at_cap.value, most, -shift[m][e / 2]));
+          gradient *= product * at_cap.slope;
+        });
       } else {
-#pragma unroll
-        for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const std::int64_t query = first + score_row + m * 16 + half * 8 + lane / 4;
-            seen_part seen;
-            if (query < seq.q_len) seen = seen_part::of(visible.keys_of(query), key0, own);
-#pragma unroll
-            for (int n = 0; n < key_tiles; ++n) {
-#pragma unroll
-              for (int e = 2 * half; e < 2 * half + 2; ++e) {
-                const int key = score_key + n * 8 + lane % 4 * 2 + e % 2;
-                if (tainted && seen.holds(key)) {
-                  products[m][n].at[e] += of_keys[key].k;
-                  gradients[m][n].at[e] += of_keys[key].v;
-                }
-                weigh<Kind, true>(
-                    args, {seq.index, now.head, query, key0 + key, visible.mask.offset},
-                    seen.holds(key), scale, shift[m][half], plain ? 0.0f : correction[m][half],
-                    products[m][n].at[e], gradients[m][n].at[e]);
-              }
-            }
-          }
-        }
+        each([&](int m, int n, int e, float& product, float& gradient) {
+          score_place at = lane_first;
+          at.query += m * 16 + e / 2 * 8;
+          at.key += n * 8 + e % 2;
+          weigh<Kind, true, false>(args, at, seen.holds(m, n, e), scale, shift[m][e / 2],
+                                   correction[m][e / 2], product, gradient);
+        });
+      }
+      if ((plain || capped) && !whole) {
+        each([&](int m, int n, int e, float& product, float& gradient) {
+          if (!seen.holds(m, n, e)) product = gradient = 0.0f;
+        });
       }
 #pragma unroll
       for (int m = 0; m < row_tiles; ++m) {
@@ -279,7 +294,11 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     }
     __syncthreads();
     if (step + 1 < steps) start_statistics(next.head, next.tile);
-    if (InTurns && step > 0) turns<Tiles>::pass(args, own_block, step - 1);
+    [[maybe_unused]] int turn = 0;
+    if constexpr (InTurns) {
+      if (step > 0) turns<Tiles>::pass(args, own_block, now.before(own_block));
+      turn = turns<Tiles>::look(args, own_block, now);
+    }
 
     const auto add_keys = [&](auto tile_of_rows, const auto& from, std::uint32_t at) {
       using operand = decltype(tile_of_rows);
@@ -305,7 +324,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       __syncthreads();
       if (step + 1 < steps) start(next.head, next.tile, 0);
     }
-    if (InTurns) turns<Tiles>::wait(args, own_block, step);
+    if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
     accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
     multiply<Element, own / 16>(
         d_q,
@@ -325,10 +344,11 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         all_sums::add(sums, m, n, lane, d_q[m][n]);
       }
     }
-    if constexpr (Tiles::stages == 2) stage = 1 - stage;
   }
   // Stages are free behind the last products.
-  if (InTurns && steps > 0) turns<Tiles>::pass(args, own_block, steps - 1);
+  if constexpr (InTurns) {
+    if (steps > 0) turns<Tiles>::pass(args, own_block, next.before(own_block));
+  }
   __syncthreads();
   const std::uint32_t staging =
       stages + static_cast<unsigned>(warp) * stored_rows<Tiles::part_columns / 8>::bytes;

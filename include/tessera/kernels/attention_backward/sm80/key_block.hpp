@@ -23,7 +23,8 @@ std::int64_t key_tiles_of(const attention_kernel_args& of) {
 }
 
 /// The tiles of queries that may see a tile of keys; with segments those from the first to the last
-/// with a query whose segment may be one of the keys'. A block for each tile of keys.
+/// with a query whose segment may be one of the keys', and of these the ones that are of the keys'
+/// segment with all queries, if they are neighbours. A block for each tile of keys.
 template <class Tiles>
 __global__ void __launch_bounds__(threads)
     describe_tiles(const __grid_constant__ launch_args args) {
@@ -36,13 +37,14 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t key0 = tile_of_keys * own;
   const prim::key_interval keys{key0, key0 + own < seq.k_len ? key0 + own : seq.k_len};
   if (keys.empty()) return;
-  __shared__ int begin, end;
+  __shared__ int begin, end, whole_begin, whole_end, whole;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const tile_interval tiles = tiles_that_see<queries>(
       kernels::attention::visibility_of<mask_mode::window>(of, seq), seq.q_len, keys);
   if (threadIdx.x == 0) {
-    begin = tiles.end;
-    end = tiles.begin;
+    begin = whole_begin = tiles.end;
+    end = whole_end = tiles.begin;
+    whole = 0;
   }
   if (of.q_segments.data == nullptr) {
     if (threadIdx.x == 0) {
@@ -61,12 +63,18 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll 4
   for (int tile = tiles.begin + static_cast<int>(threadIdx.x) / lanes; tile < tiles.end;
        tile += warps) {
-    bool meets = false;
+    bool meets = false, same = of_keys.least == of_keys.most && of_keys.least >= 0;
 #pragma unroll
     for (int r = 0; r < queries; r += lanes) {
       const std::int64_t query = std::int64_t{tile} * queries + r + lane;
       const std::int32_t id = query < seq.q_len ? query_ids[query * of.q_segments.row] : -1;
       meets = meets || (id >= of_keys.least && id <= of_keys.most);
+      same = same && id == of_keys.least;
+    }
+    if (!prim::cuda::any_of_warp(!same) && lane == 0) {
+      atomicMin(&whole_begin, tile);
+      atomicMax(&whole_end, tile + 1);
+      atomicAdd(&whole, 1);
     }
     if (prim::cuda::any_of_warp(meets) && lane == 0) {
       atomicMin(&begin, tile);
@@ -75,7 +83,10 @@ __global__ void __launch_bounds__(threads)
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    args.seen_by[first_key_tile<own>(of, seq.index, seq.k_begin) + tile_of_keys] = {begin, end};
+    const std::int64_t to = first_key_tile<own>(of, seq.index, seq.k_begin) + tile_of_keys;
+    args.seen_by[to] = {begin, end};
+    args.of_segment[to] =
+        whole == whole_end - whole_begin ? tile_interval{whole_begin, whole_end} : tile_interval{};
   }
 }
 
@@ -157,6 +168,17 @@ struct key_block {
     own.count = own.seen_by.end - own.seen_by.begin;
     own.steps = own.keys.empty() || own.count <= 0 ? 0 : own.count * own.group;
     return own;
+  }
+
+  /// Whole tiles whose queries all see all keys of a block of `Own`.
+  template <int Queries, int Own>
+  __device__ __forceinline__ tile_interval seen_by_all(const launch_args& args) const {
+    const attention_kernel_args& call = args.call.forward;
+    tile_interval tiles = tiles_that_see_all<Queries>(visible, block.seq.q_len, {key0, key0 + Own});
+    if (call.q_segments.data == nullptr) return tiles;
+    const tile_interval same =
+        args.of_segment[first_key_tile<Own>(call, block.seq.index, block.seq.k_begin) + key0 / Own];
+    return {max(tiles.begin, same.begin), min(tiles.end, same.end)};
   }
 
   /// Behind the last key whose gradient is written.

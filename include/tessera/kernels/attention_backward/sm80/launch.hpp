@@ -35,7 +35,11 @@ struct one_pass {
   using tiles = tuned_tiles<resolved(Kernel::config).head_dim, resolved(Kernel::config).v_head_dim>;
 
   static constexpr bool has_dropped = false;  ///< a kernel for score_kind::dropped
-  static score_kind kind_of(const attention_kernel_args& args) { return sm80::kind_of(args); }
+  /// Plain scores may have segments: tiles know whether they are of one.
+  static score_kind kind_of(attention_kernel_args args) {
+    args.q_segments = {};
+    return sm80::kind_of(args);
+  }
   template <score_kind Kind, class Hooks>
   static constexpr auto kernel() {
     return &all_gradients<element_t<Kernel::config.type>, tiles, Kind, Kernel::config.in_turns,
@@ -90,6 +94,9 @@ struct scratch {
       bytes = parts.bytes();
       if (Kernel::config.in_turns || of.q_segments.data != nullptr) {
         parts.take(args.seen_by, key_tiles_of<tiles::own>(of));
+        if (of.q_segments.data != nullptr) {
+          parts.take(args.of_segment, key_tiles_of<tiles::own>(of));
+        }
         bytes = parts.bytes();
       }
     }

@@ -29,19 +29,62 @@ __device__ __forceinline__ std::int64_t taken_item(const launch_args& args, void
   return item;
 }
 
-/// For all threads of a warp.
+/// For all threads of a warp. `Tiles::turn_tiles` tiles of a head, one behind the other, are one
+/// turn: what a turn costs does not depend on how many.
 template <class Tiles>
-struct turns {
-  static constexpr int parts = Tiles::turn_parts;  ///< of a tile
+class turns {
+  using tile_order = sm80::tile_order<true>;
 
-  /// Waits until this warp may add to its part of the sums of a step.
+ public:
+  static constexpr int parts = Tiles::turn_parts;  ///< of a tile
+  static constexpr int together = Tiles::turn_tiles;
+
+  /// The block that was the last to add to the sums of a tile, before it is waited for. Nothing
+  /// that it wrote may be read. Where turns are of more tiles, there is none: one waits less often,
+  /// and registers are dear.
+  static __device__ __forceinline__ int look(const launch_args& args, const key_block& own,
+                                             const tile_order& at) {
+    int last = -1;
+    if (together > 1) return last;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];"
+                 : "=r"(last)
+                 : "l"(turn_of(args, own, at))
+                 : "memory");
+    return last;
+  }
+  /// Waits until this warp may add to its part of the sums of a tile.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
-                                              int step) {
-    const int tile = own.seen_by.begin + step % own.count;
-    const bool neighbour = tile >= own.seen_by_next.begin && tile < own.seen_by_next.end;
-    const int before = neighbour ? number_of(own) + 1 : block_before(args, own, tile);
+                                              const tile_order& at) {
+    if (begins_turn(own, at)) wait_for(number_before(args, own, at.tile), args, own, at);
+  }
+  /// The same behind a look.
+  static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
+                                              const tile_order& at, int last) {
+    if (!begins_turn(own, at)) return;
+    const int before = number_before(args, own, at.tile);
+    if (prim::cuda::any_of_warp(last != before)) wait_for(before, args, own, at);
+  }
+  /// This warp has added to its part of the sums of a tile: waits until that has arrived.
+  static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
+                                              const tile_order& at) {
+    if (together > 1 && (at.tile + 1) % together != 0 && at.tile + 1 != own.seen_by.end) return;
+    __syncwarp();
     if (threadIdx.x % prim::cuda::warp_size == 0) {
-      const int* const turn = turn_of(args, own, step);
+      asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, at)),
+                   "r"(number_of(own))
+                   : "memory");
+    }
+  }
+
+ private:
+  /// Of the tiles of a turn the first that the block meets.
+  static __device__ __forceinline__ bool begins_turn(const key_block& own, const tile_order& at) {
+    return together == 1 || at.tile % together == 0 || at.tile == own.seen_by.begin;
+  }
+  static __device__ __forceinline__ void wait_for(int before, const launch_args& args,
+                                                  const key_block& own, const tile_order& at) {
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      const int* const turn = turn_of(args, own, at);
       int last;
       do {
         asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(last) : "l"(turn) : "memory");
@@ -49,29 +92,26 @@ struct turns {
     }
     __syncwarp();
   }
-  /// This warp has added to its part of the sums of a step: waits until that has arrived.
-  static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
-                                              int step) {
-    __syncwarp();
-    if (threadIdx.x % prim::cuda::warp_size == 0) {
-      asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, step)),
-                   "r"(number_of(own))
-                   : "memory");
-    }
-  }
-
- private:
   static __device__ __forceinline__ int number_of(const key_block& own) {
-    return static_cast<int>(own.key0 / Tiles::own) + 1;
+    return static_cast<int>(own.key0) / Tiles::own + 1;
+  }
+  /// Whether some of the tiles that take turns with `tile` are among those of a block.
+  static __device__ __forceinline__ bool sees_turn(const tile_interval& seen, int tile) {
+    const int first = tile / together * together;
+    return !seen.empty() && first + together > seen.begin && first < seen.end;
   }
   static __device__ __forceinline__ int* turn_of(const launch_args& args, const key_block& own,
-                                                 int step) {
-    const int head = own.kv_head * own.group + step / own.count;
+                                                 const tile_order& tile) {
     const prim::sequence& seq = own.block.seq;
     const std::int64_t first =
         first_sum_tile<Tiles::queries>(args.call.forward, seq.index, seq.q_begin);
-    const std::int64_t tile = head * args.sum_tiles + first + own.seen_by.begin + step % own.count;
-    return args.turns + (tile * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
+    const std::int64_t at = tile.head * args.sum_tiles + first + tile.tile / together * together;
+    return args.turns + (at * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
+  }
+  /// The number of the block whose turn it is before this one's; 0: none's.
+  static __device__ __forceinline__ int number_before(const launch_args& args, const key_block& own,
+                                                      int tile) {
+    return sees_turn(own.seen_by_next, tile) ? number_of(own) + 1 : block_before(args, own, tile);
   }
   /// The number of the next block of keys that sees a tile of queries; 0: none.
   static __device__ __forceinline__ int block_before(const launch_args& args, const key_block& own,
@@ -84,8 +124,7 @@ struct turns {
     for (int next = number_of(own); next < blocks; next += prim::cuda::warp_size) {
       tile_interval seen{};
       if (next + lane < blocks) seen = seen_by[next + lane];
-      const unsigned found =
-          __ballot_sync(prim::cuda::all_lanes, tile >= seen.begin && tile < seen.end);
+      const unsigned found = __ballot_sync(prim::cuda::all_lanes, sees_turn(seen, tile));
       if (found != 0) return next + __ffs(static_cast<int>(found));
     }
     return 0;

@@ -29,17 +29,17 @@ struct turn_keeper {
                                               const sm80::key_block& own, int keeper,
                                               float** told = nullptr) {
     for (int step = keeper; step < own.steps; step += keepers) {
+      const sm80::tile_order<true> at{own.kv_head * own.group + step / own.count,
+                                      own.seen_by.begin + step % own.count};
       if (told != nullptr) {
-        told[keeper] = sm80::query_sums<Tiles>::tile_of(args, own.block.seq,
-                                                        own.kv_head * own.group + step / own.count,
-                                                        own.seen_by.begin + step % own.count);
+        told[keeper] = sm80::query_sums<Tiles>::tile_of(args, own.block.seq, at.head, at.tile);
       }
-      sm80::turns<Tiles>::wait(args, own, step);
+      sm80::turns<Tiles>::wait(args, own, at);
       for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
         prim::cuda::arrive_for_threads(granted(warpgroup, step), prim::cuda::warpgroup_size + 32);
       }
       prim::cuda::wait_for_threads(added(step), Tiles::threads + 32);
-      sm80::turns<Tiles>::pass(args, own, step);
+      sm80::turns<Tiles>::pass(args, own, at);
     }
   }
 
