@@ -87,8 +87,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "06c4a10d330999c8";
-  if (kind == device_kind::cuda) return "7ba9f7fd0abcf490";
+  if (kind == device_kind::cpu) return "305c449888262b84";
+  if (kind == device_kind::cuda) return "4f399dfee869fb73";
   return {};
 }
 

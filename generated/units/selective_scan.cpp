@@ -59,8 +59,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d558e0c6df07b393";
-  if (kind == device_kind::cuda) return "d217bbfe5abd3548";
+  if (kind == device_kind::cpu) return "b20cc6e12c1997bf";
+  if (kind == device_kind::cuda) return "449c9ed158836294";
   return {};
 }
 
