@@ -104,7 +104,8 @@ class token_reader {
     load_rows(to, first, steps);
     load_values(to, first, steps, column);
   }
-  /// The same of one step, as the first in shared memory, in two halves. In place of the bonus, `u`.
+  /// The same of one step, as the first in shared memory, in two halves. In place of the bonus,
+  /// `u`.
   __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t step,
                                              std::int64_t column) const {
     rows.fetch(row_count(), [&](int row) {
