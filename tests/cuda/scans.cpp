@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
         "initial_state=[9,3,128,128]f32",
         "gated_delta_rule q=[1,6,2,128]bf16 v=[1,6,4,128] g=[1,6,4]f32 beta=[1,6,4]f32 "
         "cu_seqlens=[8]i32 state_indices=[7]i32 initial_state=[9,4,128,128]f32 use_qk_l2norm=true",
-        "ragged_gated_delta_rule q=[6,2,128]bf16 k=[6,2,128] v=[6,4,128] g=[6,4]f32 beta=[6,4]f32 "
+        "ragged_gated_delta_rule q=[6,2,128]bf16 v=[6,4,128] g=[6,4]f32 beta=[6,4]f32 "
         "state_pool=[9,4,128,128]f32 cu_seqlens=[8]i32 state_indices=[7]i32 "
         "has_initial_state=[7]i32",
         "rwkv7 r=[1,6,3,104]f32 w=[1,6,3,104]f32 v=[1,6,3,128] cu_seqlens=[8]i32 "
