@@ -118,6 +118,19 @@ INSTANTIATE_TEST_SUITE_P(
         "rwkv7 r=[5,1,3,128]bf16 w=[5,1,3,128]f32 v=[5,1,3,128] "
         "initial_state=[5,3,128,128]f32",
         "rwkv7_mul r=[5,1,3,72]bf16 w=[5,1,3,72]bf16 v=[5,1,3,128]",
+        "gla q=[1,6,3,128]bf16 k=[1,6,3,128] v=[1,6,3,128] gk=[1,6,3,128]f32 cu_seqlens=[8]i32 "
+        "state_indices=[7]i32 initial_state=[9,3,128,128]f32",
+        "recurrent q=[1,5,4,72]f16 k=[1,5,2,72] v=[1,5,2,256] g=[1,5,4]f32 cu_seqlens=[7]i32 "
+        "initial_state=[6,4,72,256]f32 reverse=true",
+        "rwkv6 r=[1,6,3,128]bf16 v=[1,6,3,128] cu_seqlens=[8]i32 state_indices=[7]i32 "
+        "initial_state=[9,3,128,128]f32",
+        "gated_delta_rule q=[1,6,2,128]bf16 v=[1,6,4,128] g=[1,6,4]f32 beta=[1,6,4]f32 "
+        "cu_seqlens=[8]i32 state_indices=[7]i32 initial_state=[9,4,128,128]f32 use_qk_l2norm=true",
+        "ragged_gated_delta_rule q=[6,2,128]bf16 v=[6,4,128] g=[6,4]f32 beta=[6,4]f32 "
+        "state_pool=[9,4,128,128]f32 cu_seqlens=[8]i32 state_indices=[7]i32 "
+        "has_initial_state=[7]i32",
+        "rwkv7 r=[1,6,3,104]f32 w=[1,6,3,104]f32 v=[1,6,3,128] cu_seqlens=[8]i32 "
+        "initial_state=[7,3,104,128]f32",
         "state_space_v2 x=[2,300,3,64]bf16 A=[3]f32 B=[2,300,1,128] D=[3]f32 z=[2,300,3,64] "
         "initial_state=[2,3,64,128]f32 dt_softplus=true",
         "state_space_v2 x=[1,700,4,72]bf16 A=[4]f32 B=[1,700,2,24] dt_bias=[4]f32 "

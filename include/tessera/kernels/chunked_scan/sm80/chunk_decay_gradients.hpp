@@ -41,8 +41,10 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   using base::count_;
   using base::decay;
   using base::first_;
+  using base::first_channel_;
   using base::is_second_;
   using base::key;
+  using base::own_channel;
   using base::query;
   using base::shared_;
 
@@ -68,24 +70,24 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     __syncthreads();
   }
 
-  __device__ __forceinline__ void run(std::int64_t chunk) {
+  /// The channels of the keys from `tile` times those of a block on; `last`: the head has no more.
+  __device__ __forceinline__ void run(std::int64_t chunk, int tile, bool last) {
     first_ = chunk * Shape::tokens;
+    first_channel_ = tile * Shape::columns;
     count_ = static_cast<int>(min(all_.length - first_, std::int64_t{Shape::tokens}));
     chunk_ = first_chunk_of(args_.states, all_) + chunk;
     multiply();
-    const bool has_channel = channel_ < call_.keys;
+    const bool has_channel = own_channel() < call_.keys;
     if (has_channel) {
       if (is_second_) {
-        float of_token[Shape::tokens];
-        take_keys(of_token);
-        add_pairs(shared_.sums.of_keys, Shape::pairs);
-        add_pairs(shared_.sums.of_keys, 2 * Shape::pairs);
-        sum_keys(of_token);
+        take_keys();
       } else {
         read_queries();
-        add_pairs(shared_.sums.of_queries, 0);
-        add_pairs(shared_.sums.of_queries, 3 * Shape::pairs);
       }
+      // One code for all: blocks that are not in step share what multiprocessors hold of it.
+      auto& own = is_second_ ? shared_.sums.of_keys : shared_.sums.of_queries;
+#pragma unroll 1
+      for (int i = 0; i < 2; ++i) add_pairs(own, Shape::pairs * (is_second_ ? 1 + i : 3 * i));
     }
     __syncthreads();
     if (!is_second_) {
@@ -95,7 +97,9 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
         for (int t = 0; t < count_; ++t) of_queries(t) = 0.0f;
       }
     }
-    if (call_.d_g.data != nullptr) add_channels();
+    __syncthreads();
+    if (has_channel && call_.d_gk.data != nullptr) store_gradients();
+    if (call_.d_g.data != nullptr) add_channels(tile == 0, last);
     __syncthreads();
   }
 
@@ -103,19 +107,23 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   /// Products on the matrix unit: scores, and what states have for d_out and v.
   __device__ __forceinline__ void multiply() {
     using answers_of = recurrence::sm80::chunk_answers<Element, Shape>;
-    copy(shared_.rows.d_out, call_.d_out, shared_.rows_d_out, call_.values);
-    copy(shared_.rows.v, call_.v, shared_.rows_v, call_.values);
-    copy(shared_.q, call_.q, shared_.rows_q, call_.keys);
-    copy(shared_.k, call_.k, shared_.rows_k, call_.keys);
+    copy<typename Shape::key_rows>(shared_.rows.d_out, call_.d_out, shared_.rows_d_out, 0,
+                                   call_.values);
+    copy<typename Shape::key_rows>(shared_.rows.v, call_.v, shared_.rows_v, 0, call_.values);
+    copy<typename Shape::value_rows>(shared_.q, call_.q, shared_.rows_q, first_channel_,
+                                     call_.keys);
+    copy<typename Shape::value_rows>(shared_.k, call_.k, shared_.rows_k, first_channel_,
+                                     call_.keys);
     prim::cuda::commit_copies();
-    if (channel_ < call_.keys) base::put_decays();
+    if (own_channel() < call_.keys) base::put_decays();
     prim::cuda::wait_copies<0>();
     __syncthreads();
     const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
     const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v);
-    for (int block = warp_; block < 4; block += Shape::warps) make_scores(d_out, v, block);
-    const kept_columns of_s(args_.states.of_s, chunk_, call_, head_, warp_);
-    const kept_columns of_d(args_.states.of_d, chunk_, call_, head_, warp_);
+    make_scores(d_out, v, warp_);
+    const int tile = first_channel_ / 16 + warp_;
+    const kept_columns of_s(args_.states.of_s, chunk_, call_, head_, tile);
+    const kept_columns of_d(args_.states.of_d, chunk_, call_, head_, tile);
     answers_of queries = {}, keys = {};
     queries.read(of_s, d_out);
     keys.read(of_d, v);
@@ -125,19 +133,23 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     put(shared_.sums.of_keys, keys);
     __syncthreads();
   }
+  /// Rows of `columns` from column `first` on.
+  template <class Tile>
   __device__ __forceinline__ void copy(unsigned char* to, const chunked_scan_rows& from,
-                                       const ordered_rows& rows, std::int64_t columns) const {
-    recurrence::sm80::copy_rows<Element, typename Shape::key_rows, Shape::threads>(
-        prim::cuda::shared_address(to), from.data, rows, first_, count_, static_cast<int>(columns));
+                                       const ordered_rows& rows, int first,
+                                       std::int64_t columns) const {
+    recurrence::sm80::copy_rows<Element, Tile, Shape::threads>(
+        prim::cuda::shared_address(to), static_cast<const Element*>(from.data) + first, rows,
+        first_, count_, static_cast<int>(columns) - first);
   }
   /// The tile of a warp, as `chunk_answers::read` takes it. One behind the last is another: its
   /// threads have no channel.
   struct kept_columns {
     __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
                                             const chunked_scan_kernel_args& call, std::int64_t head,
-                                            int warp)
+                                            int number)
         : tile(kept_tile<Shape::keys>::of(states, chunk, call, head,
-                                          min(warp, (static_cast<int>(call.keys) - 1) / 16))) {}
+                                          min(number, (static_cast<int>(call.keys) - 1) / 16))) {}
     template <class>
     __device__ __forceinline__ prim::cuda::fragment_b2 operand(int, int depth, float = 1.0f) const {
       return tile.template operand<Element>(depth);
@@ -151,9 +163,10 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
+      if (i / 4 > block) break;
       const int row = block * 16 + i % 2 * 8 + lane / 4, token = i / 2 * 8 + lane % 4 * 2;
       const float* const x = scores[i / 2].at + i % 2 * 2;
-      *reinterpret_cast<float2*>(&shared_.scores[row][token]) =
+      *reinterpret_cast<float2*>(shared_.scores.at(row, token)) =
           make_float2(token <= row ? x[0] : 0.0f, token < row ? x[1] : 0.0f);
     }
   }
@@ -182,7 +195,7 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     }
   }
   __device__ __forceinline__ void put(
-      float (&to)[Shape::tokens][Shape::columns + 8],
+      channel_sums<Shape>& to,
       const recurrence::sm80::chunk_answers<Element, Shape>& answers) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -190,7 +203,7 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
       const int tile = i % 2, half = i / 2 % 2, block = i / 4;
       const float* const x = answers.at[block][tile].at + 2 * half;
       *reinterpret_cast<float2*>(
-          &to[block * 16 + half * 8 + lane / 4][warp_ * 16 + tile * 8 + lane % 4 * 2]) =
+          to.at(block * 16 + half * 8 + lane / 4, warp_ * 16 + tile * 8 + lane % 4 * 2)) =
           make_float2(x[0], x[1]);
     }
   }
@@ -198,10 +211,10 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   // From here on a thread has its channel.
 
   __device__ __forceinline__ float& of_queries(int t) {
-    return shared_.sums.of_queries[t][channel_];
+    return *shared_.sums.of_queries.at(t, channel_);
   }
   __device__ __forceinline__ float& of_keys(int t) {
-    return shared_.sums.of_keys[t][channel_];
+    return *shared_.sums.of_keys.at(t, channel_);
   }
   /// The decay behind the chunk, with which D is kept in the units of its scan; with a bonus it has
   /// decayed.
@@ -228,47 +241,32 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   /// And what tokens have for the bonus.
   __device__ __forceinline__ void read_queries_before() {
     float left = decay(0);
-    float own = shared_.scores[0][0] * query(0) * key(0);
+    float own = *shared_.scores.at(0, 0) * query(0) * key(0);
 #pragma unroll 8
     for (int t = 1; t < Shape::tokens; ++t) {
       const float read = query(t);
       of_queries(t - 1) = of_queries(t) * left * read;
       left *= decay(t);
-      own = fmaf(shared_.scores[t][t] * read, key(t), own);
+      own = fmaf(*shared_.scores.at(t, t) * read, key(t), own);
     }
     of_queries(Shape::tokens - 1) = 0.0f;
     whole_ = left * behind() * shared_.products[channel_];
     if (args_.of_u != nullptr) {
-      args_.of_u[(chunk_ * call_.heads + head_) * call_.keys + channel_] = own;
+      args_.of_u[(chunk_ * call_.heads + head_) * call_.keys + own_channel()] = own;
     }
   }
-  /// exp(G_end - G_j) k_j (D v_j) to registers; no W yet.
-  __device__ __forceinline__ void take_keys(float (&of_token)[Shape::tokens]) {
-    float left = behind();
-#pragma unroll
+  /// exp(G_end - G_j) k_j (D v_j), of which those of j < t are all but those of j >= t.
+  __device__ __forceinline__ void take_keys() {
+    float left = behind(), all = 0.0f;
+#pragma unroll 8
     for (int t = Shape::tokens - 1; t >= 0; --t) {
-      of_token[t] = of_keys(t) * left * key(t);
-      of_keys(t) = 0.0f;
+      const float own = of_keys(t) * left * key(t);
+      of_keys(t) = -own;
+      all += own;
       left *= decay(t);
     }
+    shared_.all_keys[channel_] = all;
   }
-  /// Their sums over j < t, with those of W over s >= t.
-  __device__ __forceinline__ void sum_keys(float (&of_token)[Shape::tokens]) {
-    float sum = 0.0f;
-#pragma unroll
-    for (float& of_earlier : of_token) {
-      const float own = of_earlier;
-      of_earlier = sum;
-      sum += own;
-    }
-    sum = 0.0f;
-#pragma unroll
-    for (int t = Shape::tokens - 1; t >= 0; --t) {
-      sum += of_keys(t);
-      of_keys(t) = sum + of_token[t];
-    }
-  }
-
   /// Whether the decay of a token that is read in front of its own is of no initial state, or leads
   /// to a final state that nobody reads: of its gradient, 0, the sums leave what they round.
   __device__ __forceinline__ bool acts_on_nothing(int t) const {
@@ -277,30 +275,48 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
            (call_.d_final_state.data == nullptr && first_ + t == all_.length - 1);
   }
 
+  /// The gradients to `of_queries`, `batch` tokens at a time: what the last of them waits for is
+  /// one sum.
   __device__ __forceinline__ void sum_up() {
-    float sum = whole_;
-#pragma unroll 4
-    for (int t = count_ - 1; t >= 0; --t) {
-      sum += of_queries(t);
-      float gradient = sum + of_keys(t);
-      if (acts_on_nothing(t)) gradient = 0.0f;
-      of_queries(t) = gradient;
-      if (call_.d_gk.data == nullptr) continue;
-      if (call_.raw_decay) gradient *= base::slope(t);
-      prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type,
-                             shared_.rows_d_gk.at(first_ + t) + channel_, gradient);
+    const float others = whole_ + shared_.all_keys[channel_];
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int end = Shape::tokens; end > 0; end -= batch) {
+      float gradients[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        const int t = end - 1 - i;
+        gradients[i] = t < count_ ? of_queries(t) + of_keys(t) : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        sum += gradients[i];
+        of_queries(end - 1 - i) = acts_on_nothing(end - 1 - i) ? 0.0f : sum + others;
+      }
     }
   }
-  /// Of a head, over its channels: a warp for each token.
-  __device__ __forceinline__ void add_channels() {
-    __syncthreads();
+  /// From there to memory, by both threads of a channel.
+  __device__ __forceinline__ void store_gradients() {
+    const ordered_rows rows = shared_.rows_d_gk;
+#pragma unroll 4
+    for (int t = is_second_ ? 1 : 0; t < count_; t += 2) {
+      const float gradient = of_queries(t);
+      prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type, rows.at(first_ + t) + own_channel(),
+                             call_.raw_decay ? gradient * base::slope(t) : gradient);
+    }
+  }
+  /// Of a head, over its channels, those of the first block first: a warp for each token.
+  __device__ __forceinline__ void add_channels(bool first, bool last) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int t = warp_; t < count_; t += Shape::warps) {
       float sum = 0.0f;
 #pragma unroll
-      for (int c = lane; c < Shape::columns; c += 32) sum += shared_.sums.of_queries[t][c];
+      for (int c = lane; c < Shape::columns; c += 32) sum += *shared_.sums.of_queries.at(t, c);
       sum = prim::cuda::sum_of_warp(sum);
       if (lane != 0) continue;
+      if (!first) sum += shared_.of_head[t];
+      shared_.of_head[t] = sum;
+      if (!last) continue;
       prim::cuda::put_number(call_.d_g.data, call_.d_g.type, shared_.rows_d_g.at(first_ + t), sum);
     }
   }
@@ -312,16 +328,17 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   float whole_ = 0.0f;
 };
 
-/// blockIdx.x is a sequence and head; blocks of blockIdx.y take its chunks in turn.
+/// blockIdx.x is a sequence, head and tile of its channels, or all of them; blocks of blockIdx.y
+/// take chunks in turn.
 template <class Element, class Shape, bool Before>
-__global__ void __launch_bounds__(Shape::threads, 1)
+__global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     make_decay_gradients(__grid_constant__ const decay_gradients args) {
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<decay_memory<Shape>*>(memory);
-  const recurrence::tile_item item(blockIdx.x, 1, args.call.heads);
+  const recurrence::tile_item item(blockIdx.x, args.tiles, args.call.heads);
   const sequence all = sequence_of<device_code>(args.call, item.sequence);
   if (all.is_rest) {
-    if (blockIdx.y != 0) return;
+    if (blockIdx.y != 0 || item.tile != 0) return;
     const auto clear = [&](const chunked_scan_rows& rows, std::int64_t width) {
       if (rows.data == nullptr) return;
       recurrence::sm80::clear_rows(rows, all, item.head, 0, static_cast<int>(width));
@@ -333,7 +350,11 @@ __global__ void __launch_bounds__(Shape::threads, 1)
   if (!all.has_states || all.length <= 0) return;
   decay_chunk<Element, Shape, Before> of_head(args, shared, all, item.head);
   const std::int64_t chunks = (all.length + Shape::tokens - 1) / Shape::tokens;
-  for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) of_head.run(chunk);
+  const int tiles = static_cast<int>((args.call.keys + Shape::columns - 1) / Shape::columns);
+  const int first = static_cast<int>(item.tile), end = args.tiles == tiles ? first + 1 : tiles;
+  for (std::int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) {
+    for (int tile = first; tile < end; ++tile) of_head.run(chunk, tile, tile + 1 == tiles);
+  }
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

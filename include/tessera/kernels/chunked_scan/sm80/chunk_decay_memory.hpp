@@ -13,13 +13,45 @@ struct decay_gradients {
   chunk_states states{};
   float scale_of_d = 1.0f;  ///< of the kept gradients of states
   float* of_u = nullptr;    ///< what chunks have for the bonus, [chunks][H][K]; null: not wanted
+  int tiles = 1;            ///< of 64 channels, by blocks of their own; 1: all by one
 };
 
-/// Two threads have a channel of `Keys`; of products a warp has 16 columns. Rows of d_out and v
-/// have `Keys` channels, too: the values.
+/// A block has 64 channels of the keys, two threads each; of products a warp has 16 columns. Rows
+/// of d_out and v have `Keys` channels, too: the values. Three blocks a multiprocessor wait for
+/// memory and for each other's sums in turn.
 template <int Keys>
-struct decay_shape : chunk_shape<Keys, 1, Keys / 16> {
+struct decay_shape : chunk_shape<Keys, 1, 4> {
   static constexpr int pairs = 16;  ///< tokens j whose W a thread has at a time
+  static constexpr int blocks = 3;
+};
+
+/// v_j . d_out_s for j <= s, else 0: for each `pairs` tokens j the rows of those s that see one.
+template <class Shape>
+class decay_scores {
+ public:
+  __device__ __forceinline__ float* at(int s, int j) {
+    const int group = j / Shape::pairs, first = group * Shape::pairs;
+    // Groups before it have rows of all tokens but those of groups in front of them.
+    const int before = group * Shape::tokens - Shape::pairs * (group * (group - 1) / 2);
+    return numbers_ + (before + s - first) * Shape::pairs + j % Shape::pairs;
+  }
+
+ private:
+  static constexpr int groups = Shape::tokens / Shape::pairs;
+  alignas(16) float numbers_[Shape::pairs * Shape::pairs * (groups * (groups + 1) / 2)];
+};
+
+/// A number of each token and channel; what a thread has of products, two channels of rows that
+/// follow each other eight at a time, lies in different banks.
+template <class Shape>
+class channel_sums {
+ public:
+  __device__ __forceinline__ float* at(int token, int channel) {
+    return numbers_[token] + (channel ^ (token % 8 * 8));
+  }
+
+ private:
+  float numbers_[Shape::tokens][Shape::columns];
 };
 
 template <class Shape>
@@ -27,20 +59,21 @@ struct decay_memory {
   struct rows_of_operands {
     unsigned char d_out[Shape::key_rows::bytes], v[Shape::key_rows::bytes];
   };
-  /// Of each token and channel; in rows of different banks. A thread of a channel has one of them.
-  using channel_sums = float[Shape::tokens][Shape::columns + 8];
+  /// A thread of a channel has one of them.
   struct sums_of_channels {
-    channel_sums of_queries, of_keys;
+    channel_sums<Shape> of_queries, of_keys;
   };
   union alignas(1024) {
     rows_of_operands rows;
     sums_of_channels sums;
   };
-  alignas(1024) unsigned char q[Shape::key_rows::bytes];
-  unsigned char k[Shape::key_rows::bytes];
+  alignas(1024) unsigned char q[Shape::value_rows::bytes];
+  unsigned char k[Shape::value_rows::bytes];
   float decays[Shape::tokens][Shape::columns];
-  alignas(16) float scores[Shape::tokens][Shape::tokens + 4];  ///< v_j . d_out_s for j <= s, else 0
-  float products[Shape::columns];                              ///< <S, D>
+  decay_scores<Shape> scores;
+  float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
+  float products[Shape::columns];  ///< <S, D>
+  float of_head[Shape::tokens];    ///< gradients of a head's decays, of the channels so far
   ordered_rows rows_q, rows_k, rows_v, rows_d_out, rows_g, rows_gk, rows_d_g, rows_d_gk;
 };
 

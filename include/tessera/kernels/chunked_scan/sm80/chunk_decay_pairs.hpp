@@ -20,11 +20,11 @@ class decay_pairs : protected decay_rows<Element, Shape> {
   using base::key;
   using base::query;
   using base::shared_;
-  using typename base::memory;
+  using sums = channel_sums<Shape>;
 
   /// W of the tokens j of `pairs` from `first` on: added to those of s, taken from those of j. For
   /// s behind `pairs` it is one factor of j and one of s, at most 1, times the score.
-  __device__ __forceinline__ void add_pairs(typename memory::channel_sums& to, int first) const {
+  __device__ __forceinline__ void add_pairs(sums& to, int first) const {
     if (first >= count_) return;
     pair_sums of;
 #pragma unroll
@@ -49,7 +49,7 @@ class decay_pairs : protected decay_rows<Element, Shape> {
       left = next;
     }
 #pragma unroll
-    for (int j = 0; j < Shape::pairs; ++j) to[first + j][channel_] -= of.sums[j] * of.keys[j];
+    for (int j = 0; j < Shape::pairs; ++j) *to.at(first + j, channel_) -= of.sums[j] * of.keys[j];
   }
 
  private:
@@ -61,7 +61,7 @@ class decay_pairs : protected decay_rows<Element, Shape> {
   template <class Body>
   __device__ __forceinline__ void for_each_score(int first, int s, int earlier,
                                                  const Body& body) const {
-    const float* const scores = &shared_.scores[s][first];
+    const float* const scores = shared_.scores.at(s, first);
 #pragma unroll
     for (int j = 0; j < Shape::pairs; j += 4) {
       if (j >= earlier) break;
@@ -75,15 +75,13 @@ class decay_pairs : protected decay_rows<Element, Shape> {
     }
   }
   /// What W of a token s adds; a query that reads in front of its token adds to the one before it.
-  __device__ __forceinline__ void add_to(typename memory::channel_sums& to, int s, float sum,
-                                         float read) const {
-    float& of_s = to[s - (Before ? 1 : 0)][channel_];
+  __device__ __forceinline__ void add_to(sums& to, int s, float sum, float read) const {
+    float& of_s = *to.at(s - (Before ? 1 : 0), channel_);
     of_s = fmaf(sum, read, of_s);
   }
   /// W of a token s with those of the `pairs` from `first` on that are in front of it, the last of
   /// which has not decayed yet where queries read in front of their token.
-  __device__ __forceinline__ void take(pair_sums& of, typename memory::channel_sums& to, int first,
-                                       int s) const {
+  __device__ __forceinline__ void take(pair_sums& of, sums& to, int first, int s) const {
     const float here = decay(s - (Before ? 1 : 0)), read = query(s);
     const int last = s - first - 1;
     float sum = 0.0f;
@@ -97,12 +95,11 @@ class decay_pairs : protected decay_rows<Element, Shape> {
   }
   /// Sums of the tokens j so far are taken from theirs; keys become what is left of them at the end
   /// of `pairs`.
-  __device__ __forceinline__ void give(pair_sums& of, typename memory::channel_sums& to,
-                                       int first) const {
+  __device__ __forceinline__ void give(pair_sums& of, sums& to, int first) const {
     const float last = Before ? decay(first + Shape::pairs - 1) : 1.0f;
 #pragma unroll
     for (int j = 0; j < Shape::pairs; ++j) {
-      to[first + j][channel_] -= of.sums[j] * of.keys[j];
+      *to.at(first + j, channel_) -= of.sums[j] * of.keys[j];
       if (j < Shape::pairs - 1) of.left[j] *= last;
       of.keys[j] *= of.left[j];
       of.sums[j] = 0.0f;

@@ -26,6 +26,8 @@ class decay_rows {
     }
   }
 
+  __device__ __forceinline__ int own_channel() const { return first_channel_ + channel_; }
+
   static constexpr int batch = 8;  ///< tokens whose loads are under way
 
   /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
@@ -49,7 +51,7 @@ class decay_rows {
       });
     };
     add(call_.g, shared_.rows_g, 0, false);
-    add(call_.gk, shared_.rows_gk, channel_, call_.raw_decay);
+    add(call_.gk, shared_.rows_gk, own_channel(), call_.raw_decay);
 #pragma unroll
     for (int i = 0; i < batch; ++i) {
       decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
@@ -58,6 +60,7 @@ class decay_rows {
   /// Half of the chunk's tokens are the thread's.
   __device__ __forceinline__ void put_decays() const {
     constexpr int own = Shape::tokens / 2;
+#pragma unroll 1
     for (int first = is_second_ ? own : 0, end = first + own; first < end; first += batch) {
       float decays[batch];
       load_decays(first_ + first, first_ + count_, decays);
@@ -70,8 +73,8 @@ class decay_rows {
   }
   /// The channel's number of a token; behind the last 0.
   __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
-    const std::uint32_t at = Shape::key_rows::offset(static_cast<std::uint32_t>(t),
-                                                     static_cast<std::uint32_t>(channel_ / 8)) +
+    const std::uint32_t at = Shape::value_rows::offset(static_cast<std::uint32_t>(t),
+                                                       static_cast<std::uint32_t>(channel_ / 8)) +
                              static_cast<std::uint32_t>(channel_ % 8 * 2);
     return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + at));
   }
@@ -85,14 +88,15 @@ class decay_rows {
   /// none.
   __device__ __forceinline__ float slope(int t) const {
     const float x = log_decay_of_raw(prim::cuda::number_at(
-        call_.gk.data, call_.gk.type, shared_.rows_gk.at(first_ + t) + channel_));
+        call_.gk.data, call_.gk.type, shared_.rows_gk.at(first_ + t) + own_channel()));
     return log2_decay(x) > -64.0f ? x : 0.0f;
   }
 
   const chunked_scan_kernel_args& call_;
   memory& shared_;
-  int channel_;
+  int channel_;  ///< of the block's
   bool is_second_;
+  int first_channel_ = 0;   ///< of the block
   std::int64_t first_ = 0;  ///< token of the chunk
   int count_ = 0;           ///< its tokens
   float gamma_ = 0.0f;

@@ -196,12 +196,15 @@ struct chunk_scratch {
 
 /// Gradients of decays of channels or heads, behind the scans that keep states.
 template <class Kernel>
-cudaError_t launch_decay_gradients(const decay_gradients& args, cudaStream_t stream) {
+cudaError_t launch_decay_gradients(decay_gradients args, cudaStream_t stream) {
   using shape = typename chunk_kernels<Kernel>::of_decays;
   const chunked_scan_kernel_args& call = args.call;
+  // Gradients of a head's decays are sums over all channels.
+  const std::int64_t tiles = (call.keys + shape::columns - 1) / shape::columns;
+  args.tiles = call.d_g.data != nullptr ? 1 : static_cast<int>(tiles);
   const std::int64_t states = sequences_with_rest(call) * call.heads;
   if (states <= 0) return cudaSuccess;
-  dim3 grid = cuda::grid_of(states);
+  dim3 grid = cuda::grid_of(states * args.tiles);
   // Blocks take chunks in turn: lengths of packed sequences are not known here, and blocks for the
   // longest possible one would be mostly empty.
   const std::int64_t average = call.tokens / std::max<std::int64_t>(call.sequences, 1);

@@ -66,8 +66,11 @@ __global__ void __launch_bounds__(Shape::threads, step_blocks<Shape>)
   const token_reader<Shape> reader(args, all, head);
   const bool is_lone = Shape::columns >= 32 && all.length == 1;
   fetched_rows<Shape> fetched;
-  if (is_lone) reader.fetch_step(fetched, column);
-  reader.load_bonus(tokens);
+  if (is_lone) {
+    reader.fetch_step(fetched, 0, column);
+  } else {
+    reader.load_bonus(tokens);
+  }
   state_tile<Shape> state;
   state.load(args.initial_state.data, dtype::f32,
              place_of(args.initial_state, args, all.slot, head, column));
@@ -76,7 +79,11 @@ __global__ void __launch_bounds__(Shape::threads, step_blocks<Shape>)
     const int steps = static_cast<int>(min(std::int64_t{most}, all.length - first));
     __syncthreads();
     if (is_lone) {
-      reader.make_step(tokens, fetched, column);
+      reader.make_step(tokens, fetched, 0, column);
+      if constexpr (Kind == scan_kind::bonus) {
+        __syncthreads();
+        tokens.bonus[0] = reader.bonus_of(tokens);
+      }
     } else {
       reader.load_steps(tokens, first, steps, column);
     }

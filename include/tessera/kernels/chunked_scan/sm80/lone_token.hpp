@@ -1,4 +1,5 @@
-// One token of each entry: a block decays, adds to, reads and stores 128 columns of a state.
+// A token of each sequence, or, of packed ones, as many as a sequence has: a block decays, adds to,
+// reads and stores 128 columns of a state.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline bool takes_lone_tokens(const chunked_scan_kernel_args& args) {
   const auto whole = [](const chunked_scan_states& states) {
     return recurrence::sm80::has_whole_rows(states, dtype::f32, states.key);
   };
-  return args.tokens == 1 && args.cu_seqlens == nullptr && args.gv.data == nullptr &&
+  return recurrence::sm80::has_lone_tokens(args) && args.gv.data == nullptr &&
          args.values % row_shape::columns == 0 && whole(args.initial_state) &&
          whole(args.final_state);
 }
@@ -50,25 +51,33 @@ __global__ void __launch_bounds__(row_shape::threads, recurrence::sm80::row_bloc
   const recurrence::tile_item item(blockIdx.x, tiles, args.heads);
   const std::int64_t column = item.tile * row_shape::columns, head = item.head;
   const sequence all = sequence_of<device_code>(args, item.sequence);
+  const auto store = [&](std::int64_t step, const float4& answer) {
+    auto* const row = static_cast<Element*>(args.out.data) +
+                      row_of(args.out, all.entry, all.token(step), head) + column;
+    recurrence::sm80::store_answer(row, answer);
+  };
+  if (all.is_rest) {
+    for (std::int64_t step = 0; step < all.length; ++step) store(step, {});
+    return;
+  }
+  if (!all.has_states) return;
   const token_reader<row_shape> reader(args, all, head);
   fetched_rows<row_shape> fetched;
-  reader.fetch_step(fetched, column);
+  if (all.length > 0) reader.fetch_step(fetched, 0, column);
   row_tile state;
   state.load(args.initial_state.data, place_of(args.initial_state, args, all.slot, head, column));
-  if constexpr (Bonus) {
-    reader.load_bonus(tokens);
+  for (std::int64_t step = 0; step < all.length; ++step) {
+    if (step > 0) reader.fetch_step(fetched, step, column);
+    reader.make_step(tokens, fetched, step, column);
     __syncthreads();
+    const float bonus = Bonus ? reader.bonus_of(tokens) : 0.0f;
+    const float4 value =
+        *reinterpret_cast<const float4*>(&tokens.value[0][row_tile::first_column()]);
+    const float4 answer = step_rows<Bonus>(state, tokens.rows_of(0), value);
+    const float4 sum = sums.add(answer);
+    store(step, Bonus ? recurrence::sm80::multiply_add(bonus, value, sum) : sum);
   }
-  reader.make_step(tokens, fetched, column);
-  __syncthreads();
-  const float4 value = *reinterpret_cast<const float4*>(&tokens.value[0][row_tile::first_column()]);
-  const float4 answer = step_rows<Bonus>(state, tokens.rows_of(0), value);
   state.store(args.final_state.data, place_of(args.final_state, args, all.slot, head, column));
-  float4 sum = sums.add(answer);
-  if constexpr (Bonus) sum = recurrence::sm80::multiply_add(tokens.bonus[0], value, sum);
-  auto* const row = static_cast<Element*>(args.out.data) +
-                    row_of(args.out, all.entry, all.token(0), head) + column;
-  recurrence::sm80::store_answer(row, sum);
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

@@ -104,18 +104,32 @@ class token_reader {
     load_rows(to, first, steps);
     load_values(to, first, steps, column);
   }
-  /// The same of the one step of a sequence, in two halves.
-  __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t column) const {
-    rows.fetch(row_count(), [&](int row) { return source_of(row, 0, column); });
+  /// The same of one step, as the first in shared memory, in two halves. In place of the bonus,
+  /// `u`.
+  __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t step,
+                                             std::int64_t column) const {
+    rows.fetch(row_count(), [&](int row) {
+      return row == 4 ? recurrence::sm80::source_in(args_.u, head_ * args_.u.head, args_.keys)
+                      : source_of(row, step, column);
+    });
   }
   __device__ __forceinline__ void make_step(token_memory<Shape>& to,
-                                            const fetched_rows<Shape>& rows,
+                                            const fetched_rows<Shape>& rows, std::int64_t step,
                                             std::int64_t column) const {
-    rows.for_each_row(row_count(),
-                      [&](int row, const auto& elements) { make_row(to, 0, row, 0, elements); });
+    rows.for_each_row(row_count(), [&](int row, const auto& elements) {
+      if (row != 4) return make_row(to, 0, row, step, elements);
+      elements.template for_each<Shape::keys>(args_.u.type, [&](int c, float x) { to.u[c] = x; });
+    });
     if (args_.gv.data != nullptr) {
-      load_columns(to.value_decay, args_.gv, head_, 0, 1, column, true);
+      load_columns(to.value_decay, args_.gv, head_, step, 1, column, true);
     }
+  }
+  /// The bonus of a step that was made so, in each lane of a warp, once all warps have.
+  static __device__ __forceinline__ float bonus_of(token_memory<Shape>& of) {
+    const token_rows rows = of.rows_of(0);
+    float bonus = 0.0f;
+    for_each_channel([&](int c) { bonus = fmaf(rows.query[c] * of.u[c], rows.key[c], bonus); });
+    return prim::cuda::sum_of_warp(bonus);
   }
 
   /// Columns [column, column + columns of a tile) of a head of v, d_out or gv, of which they are

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(Shape::threads)
   const token_reader<Element, Shape> reader(args, all, head);
   const bool is_lone = Shape::columns >= 32 && all.length == 1;
   fetched_rows<Shape> fetched;
-  if (is_lone) reader.fetch_step(fetched, column);
+  if (is_lone) reader.fetch_step(fetched, 0, column);
   state_tile<Shape> state;
   const auto initial = initial_states<device_code>(args, all);
   state.load(initial.data, initial.type, place_of(initial, args, all.slot, head, column));
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Shape::threads)
     const int steps = static_cast<int>(min(std::int64_t{most}, all.length - first));
     __syncthreads();
     if (is_lone) {
-      reader.make_step(tokens, fetched);
+      reader.make_step(tokens, fetched, 0);
     } else {
       reader.load_steps(tokens, first, steps, column);
     }

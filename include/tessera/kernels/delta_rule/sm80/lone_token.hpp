@@ -1,4 +1,5 @@
-// One token of each entry: a block reads, changes and stores 128 columns of a state.
+// A token of each sequence, or, of packed ones, as many as a sequence has: a block reads, changes
+// and stores 128 columns of a state.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ inline bool takes_lone_tokens(const delta_rule_kernel_args& args) {
   const auto whole = [](const auto& states) {
     return recurrence::sm80::has_whole_rows(states, states.type, states.channel);
   };
-  return args.tokens == 1 && args.cu_seqlens == nullptr && args.seg_ids == nullptr &&
+  return recurrence::sm80::has_lone_tokens(args) && args.seg_ids == nullptr &&
          args.value_dim % row_shape::columns == 0 && whole(args.initial) && whole(args.last);
 }
 
@@ -62,25 +63,36 @@ __global__ void __launch_bounds__(row_shape::threads, recurrence::sm80::row_bloc
   const recurrence::tile_item item(blockIdx.x, tiles, args.value_heads);
   const std::int64_t column = item.tile * row_shape::columns, head = item.head;
   const sequence all = sequence_of<device_code>(args, item.sequence);
+  const auto store = [&](std::int64_t step, const float4& answer) {
+    recurrence::sm80::store_answer(columns_at<Element>(args.out, all, step, head, column), answer);
+  };
+  if (all.is_rest) {
+    for (std::int64_t step = 0; step < all.length; ++step) store(step, {});
+    return;
+  }
+  if (!all.has_states) return;
   const token_reader<Element, row_shape> reader(args, all, head);
   recurrence::sm80::fetched_rows<row_shape> fetched;
-  reader.fetch_step(fetched, column);
+  if (all.length > 0) reader.fetch_step(fetched, 0, column);
   row_tile state;
-  state.load(args.initial.data, place_of(args.initial, args, all.slot, head, column));
-  reader.make_step(tokens, fetched);
-  __syncthreads();
-  const token_rows token = tokens.rows_of(0);
-  const float4 held = sums.add(held_of<LowRank>(state, token));
-  float4 written = *reinterpret_cast<const float4*>(&tokens.value[0][row_tile::first_column()]);
-  if constexpr (!LowRank) {
-    written = recurrence::sm80::multiply(tokens.beta[0],
-                                         recurrence::sm80::multiply_add(-1.0f, held, written));
+  const auto initial = initial_states<device_code>(args, all);
+  state.load(initial.data, place_of(initial, args, all.slot, head, column));
+  for (std::int64_t step = 0; step < all.length; ++step) {
+    if (step > 0) reader.fetch_step(fetched, step, column);
+    reader.make_step(tokens, fetched, step);
+    __syncthreads();
+    const token_rows token = tokens.rows_of(0);
+    const float4 held = sums.add(held_of<LowRank>(state, token));
+    float4 written = *reinterpret_cast<const float4*>(&tokens.value[0][row_tile::first_column()]);
+    if constexpr (!LowRank) {
+      written = recurrence::sm80::multiply(tokens.beta[0],
+                                           recurrence::sm80::multiply_add(-1.0f, held, written));
+    }
+    const float4 answer = write_rows<LowRank>(state, token, written, held);
+    __syncthreads();
+    store(step, sums.add(answer));
   }
-  const float4 answer = write_rows<LowRank>(state, token, written, held);
   state.store(args.last.data, place_of(args.last, args, all.slot, head, column));
-  __syncthreads();
-  recurrence::sm80::store_answer(columns_at<Element>(args.out, all, 0, head, column),
-                                 sums.add(answer));
 }
 
 }  // namespace tessera::kernels::delta_rule::sm80

@@ -99,14 +99,16 @@ class token_reader {
     load_rows(to, first, steps);
     load_columns(to.value, args_.v, first, steps, column, args_.activates);
   }
-  /// The same of the one step of a sequence, in two halves.
-  __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t column) const {
-    rows.fetch(row_count(), [&](int row) { return source_of(row, 0, column); });
+  /// The same of one step, as the first in shared memory, in two halves.
+  __device__ __forceinline__ void fetch_step(fetched_rows<Shape>& rows, std::int64_t step,
+                                             std::int64_t column) const {
+    rows.fetch(row_count(), [&](int row) { return source_of(row, step, column); });
   }
   __device__ __forceinline__ void make_step(token_memory<Shape>& to,
-                                            const fetched_rows<Shape>& rows) const {
+                                            const fetched_rows<Shape>& rows,
+                                            std::int64_t step) const {
     rows.for_each_row(row_count(),
-                      [&](int row, const auto& elements) { make_row(to, 0, row, 0, elements); });
+                      [&](int row, const auto& elements) { make_row(to, 0, row, step, elements); });
   }
 
   /// Columns [column, column + columns of a tile) of v or d_out; those behind the last are 0.

@@ -59,20 +59,19 @@ TESSERA_HD TESSERA_INLINE std::int64_t row_of(const Rows& rows, std::int64_t ent
   return entry * rows.entry + token * rows.token + head * rows.head;
 }
 
-/// The states of a sequence that has tokens lie where a pool says.
+/// The states of a sequence that has tokens lie where a pool says. Everything is read before
+/// anything is known, since on a GPU nothing else can be asked of memory meanwhile.
 template <class Isa, class Args>
 TESSERA_HD void find_states(const Args& args, sequence& all) {
   all.slot = all.number;
   if (args.slots == nullptr || all.is_rest) return;
-  all.has_states = all.length > 0;
-  if (!all.has_states) return;
   all.slot = args.slots[all.number * args.slot_stride];
-  // Numbers in device memory have not been looked at before.
-  all.has_states = all.slot >= 0 && all.slot < args.slot_count;
   if constexpr (requires { args.has_initial; }) {
     all.starts_from_zero =
         args.has_initial != nullptr && args.has_initial[all.number * args.has_initial_stride] == 0;
   }
+  // Numbers in device memory have not been looked at before.
+  all.has_states = all.length > 0 && all.slot >= 0 && all.slot < args.slot_count;
 }
 
 /// Sequence n of a launch, below `sequences_with_rest`, inside its tensors whatever the offsets

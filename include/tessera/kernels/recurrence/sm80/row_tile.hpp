@@ -16,6 +16,13 @@ namespace tessera::kernels::recurrence::sm80 {
 using row_shape = tile_shape<128, 8, 4, 8, 1>;
 inline constexpr int row_blocks = 2;
 
+/// Whether a sequence has a token, or of packed ones, whose lengths the host does not know, can
+/// have no more.
+template <class Args>
+bool has_lone_tokens(const Args& args) {
+  return args.cu_seqlens == nullptr ? args.tokens == 1 : args.tokens <= args.sequences;
+}
+
 /// Whether rows of states are read 16 bytes of f32 at a time. Null: yes.
 template <class States>
 bool has_whole_rows(const States& states, dtype type, std::int64_t channel) {
