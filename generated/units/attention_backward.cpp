@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "467ea62a8f92e726";
-  if (kind == device_kind::cuda) return "16441f0735d53cc5";
+  if (kind == device_kind::cuda) return "2404911555328e38";
   return {};
 }
 
