@@ -40,19 +40,14 @@ class absorbed_tiles {
  public:
   /// `count` in whole tiles.
   static constexpr int in_tiles(int count) { return (count + tile - 1) / tile * tile; }
+  /// Columns of values that are interleaved at a time: they stay in the first-level cache.
+  static constexpr int value_columns = 64;
+  static_assert(value_columns <= slabs<Kernel>::depth && value_columns % (2 * tile) == 0);
   /// Words of a summed axis of `length` elements.
   static constexpr int words_of(int length) { return in_tiles((length + k_pack - 1) / k_pack); }
-  /// What `multiply_scores` and `add_values` call `beside` for, at least.
-  static constexpr int steps(int keys, int rows, int width, int value) {
-    const int of_rows = (in_tiles(rows) / tile + 1) / 2, of_keys = (in_tiles(keys) / tile + 1) / 2;
-    return of_keys * of_rows * (words_of(width) / tile - 1) + of_rows * (value / (2 * tile));
-  }
-
   /// S^T = K Q^T for latents [0, keys) and `rows` queries.
-  template <class Beside>
   static void multiply_scores(const latent_slabs& latents, int keys,
-                              const typename shape::panels& q, int rows, const word_rows& to,
-                              const Beside& beside) {
+                              const typename shape::panels& q, int rows, const word_rows& to) {
     constexpr int words_of_slab = latent_slabs::depth / k_pack;
     for_each_block(in_tiles(keys), in_tiles(rows), [&](auto& product, int key, int column) {
       for (int word = 0; word < q.words; word += words_of_slab) {
@@ -61,27 +56,25 @@ class absorbed_tiles {
             reinterpret_cast<const float*>(latents.at(key, word * k_pack)), latent_slabs::stride,
             q.at(word, column), q.stride(column)};
         if (word > 0) {
-          product.add(from, words, beside);
+          product.add(from, words);
         } else {
           product.template begin<false>(from, to.at(key, column), to.stride);
-          product.add(product.next(from), words - tile, beside);
+          product.add(product.next(from), words - tile);
         }
       }
     });
   }
 
-  /// O += P V for `rows` rows of weights of pairs of keys, whose `words` are whole tiles.
-  template <class Beside>
+  /// O += P V for `rows` rows of weights of pairs of keys, whose `words` are whole tiles, and
+  /// `columns` of values, up to value_columns.
   static void add_values(const word_rows& weights, int rows, const slabs<Kernel>& values, int words,
-                         const word_rows& to, const Beside& beside) {
-    for_each_block(
-        in_tiles(rows), static_cast<int>(to.stride), [&](auto& product, int row, int column) {
-          const typename std::remove_reference_t<decltype(product)>::operands from{
-              weights.at(row, 0), weights.stride, values.at(0, column), slabs<Kernel>::stride};
-          beside();
-          product.template begin<true>(from, to.at(row, column), to.stride);
-          product.add(product.next(from), words - tile);
-        });
+                         int columns, const word_rows& to) {
+    for_each_block(in_tiles(rows), columns, [&](auto& product, int row, int column) {
+      const typename std::remove_reference_t<decltype(product)>::operands from{
+          weights.at(row, 0), weights.stride, values.at(0, column), slabs<Kernel>::stride};
+      product.template begin<true>(from, to.at(row, column), to.stride);
+      product.add(product.next(from), words - tile);
+    });
   }
 
  private:
