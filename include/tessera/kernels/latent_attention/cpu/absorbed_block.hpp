@@ -55,11 +55,10 @@ struct absorbed_scratch {
     queries = carver.take<element>(shape::block_rows * query_stride);
     q = carver.take(words_of(static_cast<int>(width)) * query_columns(shape::block_rows));
     latents = carver.take(latent_slabs::floats(shape::block_keys, width));
-    values = words::k_pack == 1 ? latents
-                                : carver.take(slabs<Kernel>::floats(
-                                      shape::block_keys / words::k_pack,
-                                      shape::on_tiles ? absorbed_tiles<Kernel>::value_columns
-                                                      : shape::columns_of(args.value)));
+    values = words::k_pack == 1
+                 ? latents
+                 : carver.take(slabs<Kernel>::floats(shape::block_keys / words::k_pack,
+                                                     shape::columns_of(args.value)));
     nonfinite = carver.take(shape::block_keys);
     transposed = carver.take(shape::block_keys * score_columns);
     scores = carver.take(shape::columns_of(shape::block_rows) * shape::score_stride);
@@ -70,7 +69,7 @@ struct absorbed_scratch {
   element* queries;  ///< rows
   float* q;          ///< their panels
   float* latents;    ///< slabs of a tile
-  float* values;     ///< those of a row for each word of keys, on tiles of some columns
+  float* values;     ///< those of a row for each word of keys
   float *nonfinite, *transposed, *scores, *out;
 };
 
@@ -82,7 +81,6 @@ class absorbed_block {
   using scratch_type = absorbed_scratch<Kernel>;
   using words = typename scratch_type::words;
   using element = typename scratch_type::element;
-  using latent_slabs = typename scratch_type::latent_slabs;
 
  public:
   absorbed_block(const latent_attention_kernel_args& args, const query_rows<Kernel>& rows,
@@ -109,7 +107,7 @@ class absorbed_block {
   /// Latents of the block's sequence, which some row sees; those of `next` are asked for beside.
   void add(const key_range& keys, const key_range& next) {
     load(keys);
-    // Tiles are done before what is asked for comes: the processor looks ahead by itself.
+    // Beside tiles it takes longer to ask for lines than to let the processor look ahead.
     if constexpr (!shape::on_tiles) ask_for(next, keys.count);
     const auto rows = static_cast<int>(shape::columns_of(rows_.count()));
     if constexpr (shape::on_tiles) {
@@ -126,11 +124,7 @@ class absorbed_block {
     const bool finite = has_finite_scores(keys.count) || clear_nonfinite(keys.count);
     for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
     if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
-    if constexpr (words::k_pack > 1) make_weight_words(keys.count);
-    if constexpr (shape::on_tiles) return add_values_on_tiles(keys.count);
-    if constexpr (words::k_pack > 1) {
-      make_value_words(keys.count, {0, static_cast<int>(args_.value)});
-    }
+    if constexpr (words::k_pack > 1) make_words(keys.count);
     add_values(keys.count);
   }
 
@@ -218,51 +212,39 @@ class absorbed_block {
     return finite;
   }
 
-  /// Weights of pairs of keys, rounded to bf16, as words.
-  void make_weight_words(int keys) const {
+  /// Weights and values of pairs of keys, rounded to bf16, as words. Those behind the last keys are
+  /// zeros.
+  void make_words(int keys) const {
     const int used = prim::words_for<words>(keys), all = scratch_type::words_of(keys);
     for (int r = 0; r < rows_.count(); ++r) {
       float* const row = sums_.scores(r);
       for (int c = 0; c < keys; c += vec::width) words::store_words(row, c, vec::load(row + c));
       std::fill(row + used, row + all, 0.0f);
     }
-  }
-  /// Values of pairs of keys as words: some columns, the first of which are first in `values_`.
-  void make_value_words(int keys, prim::product_range columns) const {
-    for (int key = 0; key < keys; key += words::k_pack) {
-      for (int column = columns.begin; column < columns.end;) {
-        const int in_slab = latent_slabs::depth - column % latent_slabs::depth;
-        const int at = column - columns.begin,
-                  room = slabs<Kernel>::depth - at % slabs<Kernel>::depth;
-        const int count = std::min({in_slab, room, columns.end - column});
-        const element* const even = latents_.at(key, column);
+    const auto value = static_cast<int>(args_.value);
+    for (int word = 0; word < all; ++word) {
+      const int key = word * words::k_pack;
+      for (int column = 0; column < value; column += slabs<Kernel>::depth) {
+        const int count = std::min(slabs<Kernel>::depth, value - column);
+        const element* const even = key < keys ? latents_.at(key, column) : nullptr;
         const element* const odd = key + 1 < keys ? latents_.at(key + 1, column) : nullptr;
-        float* const row = values_.at(key / words::k_pack, at);
+        float* const to = values_.at(word, column);
         for (int d = 0; d < count; d += vec::width) {
-          const element* const pair[] = {even + d, odd == nullptr ? odd : odd + d};
-          vec::store(row + d, prim::word_reader<words>::read_rows(pair, vec::width));
+          const element* const pair[] = {even == nullptr ? even : even + d,
+                                         odd == nullptr ? odd : odd + d};
+          vec::store(to + d, prim::word_reader<words>::read_rows(pair, vec::width));
         }
-        column += count;
       }
-    }
-  }
-
-  void add_values_on_tiles(int keys) const {
-    using product = absorbed_tiles<Kernel>;
-    const int columns = static_cast<int>(sums_.stride()), value = static_cast<int>(args_.value);
-    const int used = prim::words_for<words>(keys), all = scratch_type::words_of(keys);
-    for (int word = used; word < all; ++word)
-      std::fill_n(values_.at(word, 0), product::value_columns, 0.0f);
-    for (int column = 0; column < columns; column += product::value_columns) {
-      const int count = std::min(product::value_columns, columns - column);
-      make_value_words(keys, {column, std::min(column + count, value)});
-      product::add_values({sums_.scores(0), shape::score_stride}, rows_.count(), values_, all,
-                          count, {sums_.out(0) + column, sums_.stride()});
     }
   }
 
   /// O += P V, a register tile at a time.
   void add_values(int keys) {
+    if constexpr (shape::on_tiles) {
+      return absorbed_tiles<Kernel>::add_values(
+          {sums_.scores(0), shape::score_stride}, rows_.count(), values_,
+          scratch_type::words_of(keys), {sums_.out(0), sums_.stride()});
+    }
     const int columns = static_cast<int>(sums_.stride()), count = prim::words_for<words>(keys);
     for (int column = 0; column < columns;) {
       const int in_slab = slabs<Kernel>::depth - column % slabs<Kernel>::depth;

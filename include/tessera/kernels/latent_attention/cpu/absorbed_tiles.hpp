@@ -40,9 +40,6 @@ class absorbed_tiles {
  public:
   /// `count` in whole tiles.
   static constexpr int in_tiles(int count) { return (count + tile - 1) / tile * tile; }
-  /// Columns of values that are interleaved at a time: they stay in the first-level cache.
-  static constexpr int value_columns = 64;
-  static_assert(value_columns <= slabs<Kernel>::depth && value_columns % (2 * tile) == 0);
   /// Words of a summed axis of `length` elements.
   static constexpr int words_of(int length) { return in_tiles((length + k_pack - 1) / k_pack); }
   /// S^T = K Q^T for latents [0, keys) and `rows` queries.
@@ -65,16 +62,16 @@ class absorbed_tiles {
     });
   }
 
-  /// O += P V for `rows` rows of weights of pairs of keys, whose `words` are whole tiles, and
-  /// `columns` of values, up to value_columns.
+  /// O += P V for `rows` rows of weights of pairs of keys, whose `words` are whole tiles.
   static void add_values(const word_rows& weights, int rows, const slabs<Kernel>& values, int words,
-                         int columns, const word_rows& to) {
-    for_each_block(in_tiles(rows), columns, [&](auto& product, int row, int column) {
-      const typename std::remove_reference_t<decltype(product)>::operands from{
-          weights.at(row, 0), weights.stride, values.at(0, column), slabs<Kernel>::stride};
-      product.template begin<true>(from, to.at(row, column), to.stride);
-      product.add(product.next(from), words - tile);
-    });
+                         const word_rows& to) {
+    for_each_block(
+        in_tiles(rows), static_cast<int>(to.stride), [&](auto& product, int row, int column) {
+          const typename std::remove_reference_t<decltype(product)>::operands from{
+              weights.at(row, 0), weights.stride, values.at(0, column), slabs<Kernel>::stride};
+          product.template begin<true>(from, to.at(row, column), to.stride);
+          product.add(product.next(from), words - tile);
+        });
   }
 
  private:
