@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2bd5f7b23d3cf8fb";
+  if (kind == device_kind::cpu) return "911658d69d593286";
   if (kind == device_kind::cuda) return "eb4c9ba2c95b9a0c";
   return {};
 }
