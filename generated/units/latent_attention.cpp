@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "911658d69d593286";
-  if (kind == device_kind::cuda) return "eb4c9ba2c95b9a0c";
+  if (kind == device_kind::cuda) return "1d52a111cbccb184";
   return {};
 }
 
