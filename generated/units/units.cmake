@@ -251,6 +251,7 @@ set(tessera_units_cpu_amx_bf16
   units/cpu_amx_bf16/attention_bf16_dany.cpp
   units/cpu_amx_bf16/attention_bf16_dany_paged.cpp
   units/cpu_amx_bf16/attention_backward_bf16_dany.cpp
+  units/cpu_amx_bf16/latent_attention_bf16.cpp
   units/cpu_amx_bf16/quantized_forward.cpp
   units/cpu_amx_bf16/sparse_attention_blocksparse_backward_bf16.cpp
   units/cpu_amx_bf16/sparse_attention_blocksparse_forward_bf16_d128.cpp

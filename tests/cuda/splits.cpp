@@ -1,7 +1,9 @@
 // Splits of keys are merged by the last blocks to end, if their launch found words for its
 // workspace, or by a second kernel. Nobody can tell which.
+#include <cmath>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -117,6 +119,27 @@ TEST_P(splits, have_the_same_bits_whoever_merges_them) {
   }
   EXPECT_EQ(kernels_of(memory.at(memory.count - 1)), 2u) << "places were to run out";
   EXPECT_EQ(kernels_of(memory.at(0)), 1u) << "a workspace was to keep its place";
+}
+
+/// Queries, or a key that all rows see, are NaN: also rows with sinks are, and no others.
+TEST(rows_of_splits, that_see_nan_are_nan_beside_sinks) {
+  const stream stream;
+  for (const dtype type : {dtype::f16, dtype::bf16, dtype::f32}) {
+    for (const bool in_key : {false, true}) {
+      SCOPED_TRACE(std::string(name_of(type)) + (in_key ? " key" : " query"));
+      support::flash_case call = tokens(2, 8, 3000, type);
+      call.sink_count = 2;
+      device_data data(call);
+      const flash_attention_args& host = data.host().args();
+      const tensor_view& view = in_key ? host.k : host.q;
+      support::store(view, in_key ? 2100 * view.stride[1] : view.stride[2], HUGE_VAL - HUGE_VAL);
+      const auto plan = data.plan({.stream = stream.handle()});
+      ASSERT_TRUE(plan) << plan.message();
+      data.send(stream.handle());
+      ASSERT_TRUE(plan->run(data.args()));
+      EXPECT_EQ(data.complaints(stream.handle()), "");
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(calls, splits, testing::ValuesIn(split_calls()), name_of);

@@ -72,6 +72,9 @@ bool fill(const bound_call& call, std::size_t index, support::random_source& ran
     return other.known.fill(other.call(), same_tensor(call.form(), index, other.call().form()),
                             random);
   }
+  if (name == "bias_post" || name == "mask" || name == "sinks") {
+    return reference_of("flash_attention")->fill(call, index, random);
+  }
   if (name != "q_index" && name != "k_index" && name != "index_weights") return false;
   for_each_element(call.tensors[index], [&](std::int64_t, std::int64_t offset) {
     store(call.tensors[index], offset, static_cast<double>(random.between(-3, 3)));
@@ -114,7 +117,9 @@ void count(const bound_call& call, call_work& work) {
                 static_cast<double>(index.extent[2] * index.extent[3]);
 }
 
-std::span<const std::string_view> independent(const bound_call&) {
+/// Heads, but not where random numbers count them.
+std::span<const std::string_view> independent(const bound_call& call) {
+  if (call.options_as<deepseek_attn_options>().dropout_probability > 0) return {};
   static constexpr std::array<std::string_view, 2> heads{"Hq", "Hkv"};
   return heads;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -93,22 +94,34 @@ class masked_call {
               flash_mla_op direction)
       : keys_(args, options) {
     const std::int64_t entries = args.q.extent[0], length = args.q.extent[1];
-    mask_.resize(static_cast<std::size_t>(entries * length * length) + 1);
-    for (std::size_t n = 0; n < keys_.tokens(); ++n) {
-      for (const std::int64_t key : keys_.of(n)) {
-        mask_[n * static_cast<std::size_t>(length) + static_cast<std::size_t>(key)] = 1;
+    const std::int64_t heads = args.mask.present() ? args.mask.extent[1] : 1;
+    mask_.resize(static_cast<std::size_t>(entries * heads * length * length) + 1);
+    for (std::int64_t b = 0; b < entries; ++b) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        for (std::int64_t t = 0; t < length; ++t) {
+          for (const std::int64_t key : keys_.of(static_cast<std::size_t>(b * length + t))) {
+            const std::int64_t pair = ((b * heads + h) * length + t) * length + key;
+            mask_[static_cast<std::size_t>(pair)] = shows(args.mask, b, h, t, key);
+          }
+        }
       }
     }
-    options_.softmax_scale = options.softmax_scale;
-    options_.causal = options.causal;
-    options_.logits_soft_cap = options.logits_soft_cap;
+    options_ = {.softmax_scale = options.softmax_scale,
+                .causal = options.causal,
+                .window_left = options.window_left,
+                .window_right = options.window_right,
+                .logits_soft_cap = options.logits_soft_cap,
+                .dropout_probability = options.dropout_probability,
+                .dropout_seed = options.dropout_seed};
     args_ = {.ckv = args.ckv,
              .w_kc = args.w_kc,
              .w_vc = args.w_vc,
              .k_pe = args.k_pe,
              .q_pe = args.q_pe,
              .q = args.q,
-             .mask = view(mask_.data(), {entries, 1, length, length}),
+             .bias_post = args.bias_post,
+             .mask = view(mask_.data(), {entries, heads, length, length}),
+             .sinks = args.sinks,
              .out = args.out,
              .lse = args.lse,
              .d_out = args.d_out,
@@ -118,7 +131,9 @@ class masked_call {
              .d_w_vc = args.d_w_vc,
              .d_k_pe = args.d_k_pe,
              .d_q_pe = args.d_q_pe,
-             .d_q = args.d_q};
+             .d_q = args.d_q,
+             .d_bias_post = args.d_bias_post,
+             .d_sinks = args.d_sinks};
     call_ = {.op = &flash_mla_table::operations[static_cast<std::size_t>(direction)],
              .tensors = reinterpret_cast<const tensor_view*>(&args_),
              .options = &options_};
@@ -132,6 +147,18 @@ class masked_call {
   const bound_call& call() const { return call_; }
 
  private:
+  /// Of the mask that the call itself has, whose axes are one long where they are all the same.
+  static std::uint8_t shows(const tensor_view& mask, std::int64_t b, std::int64_t h, std::int64_t t,
+                            std::int64_t key) {
+    if (!mask.present()) return 1;
+    const std::array<std::int64_t, 4> at{b, h, t, key};
+    std::int64_t offset = 0;
+    for (std::size_t axis = 0; axis < at.size(); ++axis) {
+      if (mask.extent[axis] > 1) offset += at[axis] * mask.stride[axis];
+    }
+    return read(mask, offset) != 0 ? 1 : 0;
+  }
+
   selected_keys keys_;
   std::vector<std::uint8_t> mask_;
   flash_mla_args args_;

@@ -32,7 +32,8 @@
 //
 //   sum over j of index_weights[j] * relu(index_scale * q_index[j] k_index)
 //
-// of the keys that the token may see, lower ones first where scores are equal.
+// of all keys or, if causal, of those up to the token's own, lower ones first where scores are
+// equal. Windows, biases, masks, sinks and dropout are of the logits of what is selected.
 //
 // Arithmetic is f32, results are rounded once. The bits of a result depend neither on the number of
 // threads nor on the rest of the batch. What nobody sees may hold anything; rows that see a key

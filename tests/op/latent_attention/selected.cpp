@@ -38,6 +38,36 @@ void spoil(std::vector<float>& of, std::int64_t first, std::int64_t rows, std::i
   std::fill_n(of.begin() + first * columns, rows * columns, nan);
 }
 
+/// Biases, a mask and sinks of the call, and the options of scores.
+struct score_tensors {
+  template <class Args>
+  void give(Args& to) {
+    to.bias_post = view(bias.data(), {1, heads, length, length});
+    to.mask = view(mask.data(), {1, 1, length, length});
+    to.sinks = view(sinks.data(), {heads, 1});
+  }
+  template <class Options>
+  static Options options() {
+    Options wanted;
+    wanted.causal = true;
+    wanted.window_left = 90;
+    wanted.logits_soft_cap = 3.0;
+    wanted.dropout_probability = 0.25;
+    wanted.dropout_seed = 5;
+    return wanted;
+  }
+  static std::vector<std::uint8_t> chances() {
+    random_source random(22);
+    std::vector<std::uint8_t> shown(static_cast<std::size_t>(length * length));
+    for (std::uint8_t& pair : shown) pair = random.chance(0.7) ? 1 : 0;
+    return shown;
+  }
+
+  std::vector<float> bias = bells(heads * length * length, 21);
+  std::vector<std::uint8_t> mask = chances();
+  std::vector<float> sinks = bells(heads, 23);
+};
+
 /// A causal call of one entry, its selection and its gradient.
 struct selected_call {
   tessera::deepseek_attn_args args() {
@@ -57,6 +87,7 @@ struct selected_call {
     with.k_index = view(k_index.data(), {1, length, index_width});
     with.index_weights = view(index_weights.data(), {1, length, index_heads});
     with.selected_indices = view(indices.data(), {1, length, slots});
+    if (scores != nullptr) scores->give(with);
     const auto done = tessera::deepseek_attn(with, options, {.row = row});
     ASSERT_TRUE(done) << done.message();
   }
@@ -92,6 +123,7 @@ struct selected_call {
   std::vector<float> d_ckv = ckv, d_k_pe = k_pe, d_q = q, d_w_kc = w_kc, d_w_vc = w_vc;
   std::vector<std::int32_t> indices;
   std::int64_t slots = 0;
+  score_tensors* scores = nullptr;  ///< of a call that has them
 };
 
 bool all_finite(const std::vector<float>& numbers) {
@@ -148,6 +180,49 @@ TEST_P(selected_attention, all_keys_are_plain_attention) {
   ASSERT_TRUE(done) << done.message();
   EXPECT_EQ(all.out, plain.out);
   EXPECT_EQ(all.lse, plain.lse);
+}
+
+TEST_P(selected_attention, all_keys_are_plain_attention_whatever_becomes_of_scores) {
+  score_tensors scores;
+  selected_call all;
+  tessera::deepseek_attn_args args = all.args();
+  scores.give(args);
+  for (std::int32_t t = 0; t < length; ++t) {
+    for (std::int32_t key = 0; key < length; ++key) all.indices.push_back(key);
+  }
+  args.indices = view(all.indices.data(), {1, length, length});
+  const auto done = tessera::deepseek_attn(
+      args, score_tensors::options<tessera::deepseek_attn_options>(), {.row = forward});
+  ASSERT_TRUE(done) << done.message();
+
+  selected_call plain;
+  const tessera::deepseek_attn_args same = plain.args();
+  tessera::flash_mla_args dense{.ckv = same.ckv,
+                                .w_kc = same.w_kc,
+                                .w_vc = same.w_vc,
+                                .k_pe = same.k_pe,
+                                .q = same.q,
+                                .out = same.out,
+                                .lse = same.lse};
+  scores.give(dense);
+  const auto done_plain =
+      tessera::flash_mla(dense, score_tensors::options<tessera::flash_mla_options>(),
+                         {.row = row("expanded.forward")});
+  ASSERT_TRUE(done_plain) << done_plain.message();
+  EXPECT_EQ(all.out, plain.out);
+  EXPECT_EQ(all.lse, plain.lse);
+}
+
+TEST_P(selected_attention, what_becomes_of_scores_does_not_change_a_selection) {
+  score_tensors scores;
+  selected_call plain, other;
+  plain.select({.causal = true, .index_topk = topk}, forward);
+  auto wanted = score_tensors::options<tessera::deepseek_attn_options>();
+  wanted.index_topk = topk;
+  other.scores = &scores;
+  other.select(wanted, forward);
+  EXPECT_EQ(other.indices, plain.indices);
+  EXPECT_NE(other.out, plain.out);
 }
 
 TEST_P(selected_attention, of_equal_scores_the_first_keys_are_kept) {

@@ -39,7 +39,7 @@ inline std::vector<latent_attention_axes> latent_attention_blocks() {
       },
       {
           .about = "the same in products of pairs of bf16",
-          .targets = {cpu_avx512_bf16},
+          .targets = {cpu_avx512_bf16, cpu_amx_bf16},
           .forms = {absorbed},
           .passes = {forward},
           .types = {dtype::bf16},

@@ -2633,8 +2633,8 @@ static inline int32_t tessera_run_multi_latent_ragged_page_attention(const tesse
 /* ---- deepseek_attn: family latent_attention ---- */
 
 /* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
- * columns; dq head_dim; Hi index heads; Di index columns; n number of slots; K number of kept keys
- * of the selection. */
+ * columns; dq head_dim; Hi index heads; Di index columns; n number of slots; ns number of sinks; K
+ * number of kept keys of the selection. */
 typedef struct tessera_deepseek_attn_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -2656,6 +2656,9 @@ typedef struct tessera_deepseek_attn_args {
   const tessera_tensor* index_weights;
   /* given latent [B,S,n], given rope [B,S,n], given shared rope [B,S,n]; i32 */
   const tessera_tensor* indices;
+  const tessera_tensor* bias_post; /* [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,S|1,S|1]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,ns]; f32 */
   const tessera_tensor* out; /* written; [B,S,Hq,dv]; type of ckv */
   const tessera_tensor* lse; /* written; [B,Hq,S]; f32 */
   /* written; latent [B,S,K], rope [B,S,K], shared rope [B,S,K]; i32 */
@@ -2673,6 +2676,8 @@ typedef struct tessera_deepseek_attn_args {
   /* written; latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn], given latent
    * [B,S,Hq,dn], given rope [B,S,Hq,dq], given shared rope [B,S,Hq,dn]; type of ckv */
   const tessera_tensor* d_q;
+  const tessera_tensor* d_bias_post; /* written; [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* d_sinks; /* written; [Hq|1,ns]; f32 */
 } tessera_deepseek_attn_args;
 
 /* Bits of `given`. */
@@ -2682,7 +2687,11 @@ enum {
   TESSERA_DEEPSEEK_ATTN_INDEX_TOPK = 4,
   TESSERA_DEEPSEEK_ATTN_INDEX_SCALE = 8,
   TESSERA_DEEPSEEK_ATTN_FORCE_SELF = 16,
-  TESSERA_DEEPSEEK_ATTN_LOGITS_SOFT_CAP = 32
+  TESSERA_DEEPSEEK_ATTN_WINDOW_LEFT = 32,
+  TESSERA_DEEPSEEK_ATTN_WINDOW_RIGHT = 64,
+  TESSERA_DEEPSEEK_ATTN_LOGITS_SOFT_CAP = 128,
+  TESSERA_DEEPSEEK_ATTN_DROPOUT_PROBABILITY = 256,
+  TESSERA_DEEPSEEK_ATTN_DROPOUT_SEED = 512
 };
 typedef struct tessera_deepseek_attn_options {
   uint32_t size;
@@ -2692,11 +2701,15 @@ typedef struct tessera_deepseek_attn_options {
   int64_t index_topk; /* at least 1; default 2048 */
   double index_scale; /* finite as a float; optional, else 1/sqrt(Di) */
   int64_t force_self; /* 0 or 1; default 0 */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
+  double dropout_probability; /* at least 0, below 1; default 0 */
+  uint64_t dropout_seed; /* any; default 0 */
 } tessera_deepseek_attn_options;
 
 /* deepseek_attn: needs ckv, w_kc, w_vc, q, q_index, k_index, index_weights, indices, out; takes
- * k_pe, q_pe, lse, selected_indices. */
+ * k_pe, q_pe, bias_post, mask, sinks, lse, selected_indices. */
 static inline int32_t tessera_deepseek_attn(const tessera_deepseek_attn_args* args,
     const tessera_deepseek_attn_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2716,8 +2729,8 @@ static inline int32_t tessera_run_deepseek_attn(const tessera_plan* plan,
 /* ---- deepseek_attn_backward: family latent_attention ---- */
 
 /* Axes: B batch; S length; R latent columns; Hq heads; Hkv heads; dn head_dim; dv head_dim; dr rope
- * columns; dq head_dim; Hi index heads; Di index columns; n number of slots; K number of kept keys
- * of the selection. */
+ * columns; dq head_dim; Hi index heads; Di index columns; n number of slots; ns number of sinks; K
+ * number of kept keys of the selection. */
 typedef struct tessera_deepseek_attn_backward_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
@@ -2732,6 +2745,9 @@ typedef struct tessera_deepseek_attn_backward_args {
   const tessera_tensor* k_index; /* [B,S,Di]; type of q_index */
   const tessera_tensor* index_weights; /* [B,S,Hi]; f32, type of q_index */
   const tessera_tensor* indices; /* [B,S,n]; i32 */
+  const tessera_tensor* bias_post; /* [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* mask; /* [B|1,Hq|1,S|1,S|1]; u8 */
+  const tessera_tensor* sinks; /* [Hq|1,ns]; f32 */
   const tessera_tensor* out; /* [B,S,Hq,dv]; type of ckv */
   const tessera_tensor* lse; /* [B,Hq,S]; f32 */
   const tessera_tensor* selected_indices; /* written; [B,S,K]; i32 */
@@ -2744,6 +2760,8 @@ typedef struct tessera_deepseek_attn_backward_args {
   const tessera_tensor* d_q_pe; /* written; shared rope [B,S,dr]; type of ckv */
   /* written; latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
   const tessera_tensor* d_q;
+  const tessera_tensor* d_bias_post; /* written; [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
+  const tessera_tensor* d_sinks; /* written; [Hq|1,ns]; f32 */
 } tessera_deepseek_attn_backward_args;
 
 /* Bits of `given`. */
@@ -2753,7 +2771,11 @@ enum {
   TESSERA_DEEPSEEK_ATTN_BACKWARD_INDEX_TOPK = 4,
   TESSERA_DEEPSEEK_ATTN_BACKWARD_INDEX_SCALE = 8,
   TESSERA_DEEPSEEK_ATTN_BACKWARD_FORCE_SELF = 16,
-  TESSERA_DEEPSEEK_ATTN_BACKWARD_LOGITS_SOFT_CAP = 32
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_WINDOW_LEFT = 32,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_WINDOW_RIGHT = 64,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_LOGITS_SOFT_CAP = 128,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_DROPOUT_PROBABILITY = 256,
+  TESSERA_DEEPSEEK_ATTN_BACKWARD_DROPOUT_SEED = 512
 };
 typedef struct tessera_deepseek_attn_backward_options {
   uint32_t size;
@@ -2763,11 +2785,16 @@ typedef struct tessera_deepseek_attn_backward_options {
   int64_t index_topk; /* at least 1; default 2048 */
   double index_scale; /* finite as a float; optional, else 1/sqrt(Di) */
   int64_t force_self; /* 0 or 1; default 0 */
+  int64_t window_left; /* at least 0; optional, else unbounded */
+  int64_t window_right; /* at least 0; optional, else unbounded */
   double logits_soft_cap; /* above 0; optional */
+  double dropout_probability; /* at least 0, below 1; default 0 */
+  uint64_t dropout_seed; /* any; default 0 */
 } tessera_deepseek_attn_backward_options;
 
 /* deepseek_attn_backward: needs ckv, w_kc, w_vc, q, indices, out, lse, d_out, d_ckv, d_w_kc,
- * d_w_vc, d_k_pe, d_q_pe, d_q; takes k_pe, q_pe, d_lse. */
+ * d_w_vc, d_k_pe, d_q_pe, d_q; takes k_pe, q_pe, bias_post, mask, sinks, d_lse, d_bias_post,
+ * d_sinks. */
 static inline int32_t tessera_deepseek_attn_backward(
     const tessera_deepseek_attn_backward_args* args,
     const tessera_deepseek_attn_backward_options* options, const tessera_context* context,

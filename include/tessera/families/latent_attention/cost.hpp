@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <tessera/families/latent_attention/config.hpp>
@@ -118,6 +119,15 @@ inline work_estimate estimate_of(const latent_attention_config& config,
   work.items = std::max<std::int64_t>(1, demand.sequences * demand.kv_heads * blocks);
   if (config.form == latent_form::absorbed) {
     work.items *= std::max<std::int64_t>(1, latent_schedule::parts_of(demand.keys));
+    // Queries are columns of scores, in whole registers; on tiles they are rows of values as well.
+    const auto rows_of_item = static_cast<double>(std::max<std::int64_t>(length, 1));
+    const auto lanes = static_cast<double>(vector_floats(config.target));
+    const double filled = std::ceil(rows_of_item / lanes) * lanes / rows_of_item;
+    const bool tiles = has_tile_products(config.target);
+    work.flops = 2 * facts.pairs * (filled * width + (tiles ? filled : 1.0) * value);
+    if (tiles) work.product_share = 0.3;
+    // Latents are copied for each block of rows, and values of bf16 interleaved.
+    work.vector_operations += 4.0 * latents * static_cast<double>(blocks) * (width + value);
   }
   work.tile_bytes = 4 * static_cast<double>(rows + latent_schedule::block_keys) * (width + value);
   return work;

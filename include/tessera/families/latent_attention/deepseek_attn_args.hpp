@@ -10,14 +10,17 @@
 // | q_index, k_index | [B,S,Hi,Di], [B,S,Di]: of the indexer | f32, f16, bf16 |
 // | index_weights | [B,S,Hi] | f32 or that of q_index |
 // | indices | [B,S,n] | i32 |
+// | bias_post | [B or 1, Hq or 1, S or 1, S or 1] | f32, f16, bf16 |
+// | mask | as bias_post; nonzero = visible | u8 |
+// | sinks | [Hq or 1, number of sinks] | f32 |
 // | selected_indices | [B,S,K]: K is min(index_topk, S), one more with force_self | i32 |
 // | out, d_out | [B,S,Hq,dv] | that of ckv |
 // | lse, d_lse | [B,Hq,S] | f32, natural logarithm |
 // | gradients | as what they belong to | as what they belong to |
 //
-// The last axis of all but indices, selected_indices, lse and d_lse has stride 1; every other
-// stride is free. Query head h reads key/value head h / (Hq/Hkv); all heads of a token see the same
-// keys.
+// The last axis of latents, weights, queries, rope parts, out, d_out, what belongs to the indexer
+// and gradients of these has stride 1; every other stride is free. Query head h reads key/value
+// head h / (Hq/Hkv); the same keys are selected for all heads of a token.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>
@@ -41,8 +44,13 @@ struct deepseek_attn_args {
   /// their place the indexer's tensors are absent. Required by the gradient.
   tensor_view indices{};
 
+  // Of the logits of selected keys: what is selected does not depend on them.
+  tensor_view bias_post{};  ///< added behind the soft cap; -inf masks
+  tensor_view mask{};
+  tensor_view sinks{};  ///< logits that enter the denominator only
+
   tensor_view out{};  ///< of the gradient an input, as lse is
-  tensor_view lse{};  ///< log sum exp of the row
+  tensor_view lse{};  ///< log sum exp of the row, sinks included
   /// Without indices, optional output: the keys of each token, ascending, and -1 behind them.
   tensor_view selected_indices{};
 
@@ -55,6 +63,8 @@ struct deepseek_attn_args {
   tensor_view d_k_pe{};
   tensor_view d_q_pe{};
   tensor_view d_q{};
+  tensor_view d_bias_post{};  ///< optional: summed over each axis on which it has extent 1
+  tensor_view d_sinks{};      ///< optional: summed over heads if it has one row
 };
 
 }  // namespace tessera

@@ -39,6 +39,7 @@ inline constexpr auto dims = declared::with(
     dim{.symbol = "Hi", .label = "index heads", .least = 1, .most = most_heads},
     dim{.symbol = "Di", .label = "index columns", .least = 1, .most = most_columns},
     dim{.symbol = "n", .label = "number of slots", .most = most_heads},
+    dim{.symbol = "ns", .label = "number of sinks", .most = most_heads},
     dim{.symbol = "K",
         .label = "number of kept keys",
         .source = dim_source::formula,
@@ -81,8 +82,10 @@ consteval auto tensors_of(direction where) {
                              .free = true,
                              .file_name = "indices"};
   return declared::with(flash_mla_table::input_texts, index_query, of_indexer("k_index", "B S Di"),
-                        index_weights, indices, flash_mla_table::results_for(where),
-                        of_selecting(selected, "B S K"), flash_mla_table::gradient_texts);
+                        index_weights, indices, flash_mla_table::score_texts("Hq? ns"),
+                        flash_mla_table::results_for(where), of_selecting(selected, "B S K"),
+                        flash_mla_table::gradient_texts,
+                        flash_mla_table::score_gradient_texts("Hq? ns"));
 }
 inline constexpr auto forward_texts = tensors_of(direction::forward);
 inline constexpr auto backward_texts = tensors_of(direction::backward);
@@ -90,24 +93,23 @@ consteval std::int8_t tensor(std::string_view name) {
   return declared::tensor_named(forward_texts, name);
 }
 
-inline constexpr std::array option_forms{
-    attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
-    option_form{.name = "causal", .offset = offsetof(options, causal)},
-    option_form{.name = "index_topk",
-                .offset = offsetof(options, index_topk),
-                .type = option_type::integer,
-                .limit = option_limit::at_least,
-                .least = 1,
-                .free = true},
-    option_form{.name = "index_scale",
-                .offset = offsetof(options, index_scale),
-                .type = option_type::optional_number,
-                .limit = option_limit::finite_float,
-                .unset = "1/sqrt(Di)",
-                .free = true},
-    free_option({.name = "force_self", .offset = offsetof(options, force_self)}),
-    free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
-};
+inline constexpr auto option_forms =
+    declared::with(flash_mla_table::scale_option_forms<options>,
+                   option_form{.name = "index_topk",
+                               .offset = offsetof(options, index_topk),
+                               .type = option_type::integer,
+                               .limit = option_limit::at_least,
+                               .least = 1,
+                               .free = true},
+                   option_form{.name = "index_scale",
+                               .offset = offsetof(options, index_scale),
+                               .type = option_type::optional_number,
+                               .limit = option_limit::finite_float,
+                               .unset = "1/sqrt(Di)",
+                               .free = true},
+                   free_option({.name = "force_self", .offset = offsetof(options, force_self)}),
+                   flash_mla_table::score_option_forms<options>);
+using numbers = flash_mla_table::score_tensor_numbers<forward_texts>;
 inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}};
 
 inline int layout_of(const bound_call& call) {
@@ -118,12 +120,14 @@ inline int layout_of(const bound_call& call) {
 inline constexpr signature form =
     declared::signature_of<deepseek_attn_problem, forward_texts, dims, layouts>({
         .options = option_forms,
+        .rules = numbers::rules,
         .multiples = multiples,
         .layout_of = &layout_of,
     });
 inline constexpr signature backward_form =
     declared::signature_of<deepseek_attn_problem, backward_texts, dims, backward_layouts>({
         .options = option_forms,
+        .rules = numbers::rules,
         .multiples = multiples,
         .layout_of = &flash_mla_table::layout_of,
     });
@@ -135,7 +139,8 @@ inline constexpr std::size_t indexer = offsetof(kernel, indexer);
 inline constexpr auto size_texts = declared::with(
     flash_mla_table::size_texts, size_text{"Hi", indexer + offsetof(key_indexer, heads)},
     size_text{"Di", indexer + offsetof(key_indexer, width)},
-    size_text{"n", indexer + offsetof(key_indexer, slots)});
+    size_text{"n", indexer + offsetof(key_indexer, slots)},
+    size_text{"ns", offsetof(kernel, sink_count)});
 inline constexpr auto sizes = declared::sizes_in(size_texts, form);
 inline constexpr auto backward_sizes = declared::sizes_in(size_texts, backward_form);
 
@@ -152,14 +157,15 @@ inline constexpr auto binding_texts =
                    rows_at("k_index", indexer + offsetof(key_indexer, k)),
                    rows_at("index_weights", indexer + offsetof(key_indexer, weights)),
                    slots_at("indices", indexer + offsetof(key_indexer, given)),
-                   slots_at("selected_indices", indexer + offsetof(key_indexer, selected)));
+                   slots_at("selected_indices", indexer + offsetof(key_indexer, selected)),
+                   flash_mla_table::sink_gradients_at("ns"), flash_mla_table::sinks_at("Hq", "ns"));
 inline constexpr auto bindings = declared::bindings_in(binding_texts, form);
 inline constexpr auto backward_bindings = declared::bindings_in(binding_texts, backward_form);
 
 inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
-  flash_mla_table::finish_expanded(call, wanted, tensor("d_q"), filled);
+  flash_mla_table::finish_expanded<numbers>(call, wanted, filled);
   const double index_scale = wanted.index_scale.value_or(1.0);
   filled.indexer.sign = index_scale > 0 ? 1.0f : index_scale < 0 ? -1.0f : 0.0f;
   filled.indexer.force_self = wanted.force_self;
@@ -169,7 +175,7 @@ inline void finish(const bound_call& call, void* to) {
   }
 }
 
-/// `q_pe` lies in `q`.
+/// `q_pe` lies in `q`, and scores are bound by hand.
 inline constexpr lowering lower =
     declared::lowering_of<kernel_defaults>(sizes, bindings, &finish, true);
 inline constexpr lowering backward_lower =
@@ -178,10 +184,11 @@ inline constexpr lowering backward_lower =
 inline constexpr std::array operations{
     declared::operation_of("deepseek_attn", 0, form, lower,
                            "ckv! w_kc! w_vc! k_pe q_pe q! q_index! k_index! index_weights! "
-                           "indices! out! lse selected_indices"),
+                           "indices! bias_post mask sinks out! lse selected_indices"),
     declared::operation_of("deepseek_attn_backward", 1, backward_form, backward_lower,
-                           "ckv! w_kc! w_vc! k_pe q_pe q! indices! out! lse! d_out! d_lse d_ckv! "
-                           "d_w_kc! d_w_vc! d_k_pe! d_q_pe! d_q!"),
+                           "ckv! w_kc! w_vc! k_pe q_pe q! indices! bias_post mask sinks out! lse! "
+                           "d_out! d_lse d_ckv! d_w_kc! d_w_vc! d_k_pe! d_q_pe! d_q! d_bias_post "
+                           "d_sinks"),
 };
 
 }  // namespace tessera::deepseek_attn_table

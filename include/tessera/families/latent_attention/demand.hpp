@@ -44,6 +44,8 @@ constexpr latent_attention_demand demand_of_expanded(const Args& args, const Opt
   return {.pass = pass,
           .type = args.ckv.type,
           .causal = options.causal,
+          .biased =
+              args.bias_post.present() || args.mask.present() || options.dropout_probability > 0.0,
           .rope = args.k_pe.present(),
           .sequences = q[0],
           .tokens = q[0] * q[1],
@@ -59,11 +61,7 @@ constexpr latent_attention_demand demand_of(flash_mla_op op, const flash_mla_arg
                                             const flash_mla_options& options,
                                             bool /*unaligned*/) noexcept {
   const bool forward = op == flash_mla_op::flash_mla;
-  latent_attention_demand demand =
-      demand_of_expanded(args, options, forward ? latent_pass::forward : latent_pass::backward);
-  demand.biased =
-      args.bias_post.present() || args.mask.present() || options.dropout_probability > 0.0;
-  return demand;
+  return demand_of_expanded(args, options, forward ? latent_pass::forward : latent_pass::backward);
 }
 
 constexpr latent_attention_demand demand_of(flash_mla_decode_op /*op*/,

@@ -107,6 +107,11 @@ inline constexpr std::array input_texts{
     }(),
     operand("q", of_queries, "ckv"),
 };
+/// What is added to scores, hides them, and stands beside them. `sinks`: the shape.
+consteval std::array<tensor_text, 3> score_texts(std::string_view sinks = "Hq? n") {
+  return {of_each_score("bias_post", floating_types), of_each_score("mask", dtype::u8),
+          sinks_named("sinks", sinks)};
+}
 /// Of a gradient they are inputs.
 consteval std::array<tensor_text, 2> results_for(direction where) {
   const tensor_text out = operand("out", everywhere("B S Hq dv"), "ckv");
@@ -125,13 +130,15 @@ inline constexpr std::array gradient_texts{
     gradient_of("q", operand("d_q", of_queries, "ckv")),
 };
 
-consteval auto tensors_for(direction where) {
+consteval std::array<tensor_text, 2> score_gradient_texts(std::string_view sinks = "Hq? n") {
   tensor_text d_bias = of_each_score("d_bias_post", floating_types);
   d_bias.free = true;
-  return declared::with(input_texts, of_each_score("bias_post", floating_types),
-                        of_each_score("mask", dtype::u8), sinks_named("sinks"), results_for(where),
-                        gradient_texts, gradient_of("bias_post", d_bias),
-                        gradient_of("sinks", sinks_named("d_sinks")));
+  return {gradient_of("bias_post", d_bias), gradient_of("sinks", sinks_named("d_sinks", sinks))};
+}
+
+consteval auto tensors_for(direction where) {
+  return declared::with(input_texts, score_texts(), results_for(where), gradient_texts,
+                        score_gradient_texts());
 }
 inline constexpr auto forward_texts = tensors_for(direction::forward);
 inline constexpr auto backward_texts = tensors_for(direction::backward);
@@ -139,22 +146,41 @@ consteval std::int8_t tensor(std::string_view name) {
   return declared::tensor_named(forward_texts, name);
 }
 
-inline constexpr std::array option_forms{
-    attention_table::softmax_scale_at(offsetof(options, softmax_scale)),
-    option_form{.name = "causal", .offset = offsetof(options, causal)},
-    free_option(attention_table::window_at("window_left", offsetof(options, window_left))),
-    free_option(attention_table::window_at("window_right", offsetof(options, window_right))),
-    free_option(attention_table::soft_cap_at(offsetof(options, logits_soft_cap))),
-    attention_table::dropout_probability_at(offsetof(options, dropout_probability)),
-    attention_table::dropout_seed_at(offsetof(options, dropout_seed)),
+/// Of options that have these members.
+template <class Options>
+inline constexpr std::array scale_option_forms{
+    attention_table::softmax_scale_at(offsetof(Options, softmax_scale)),
+    option_form{.name = "causal", .offset = offsetof(Options, causal)},
 };
-inline constexpr std::array rules{
-    tensor_rule{tensor("d_bias_post"),
-                [](const bound_call& call) { return call.has(tensor("bias_post")); },
-                "is given, bias_post is absent"},
-    tensor_rule{tensor("d_sinks"), [](const bound_call& call) { return call.has(tensor("sinks")); },
-                "is given, sinks is absent"},
+template <class Options>
+inline constexpr std::array score_option_forms{
+    free_option(attention_table::window_at("window_left", offsetof(Options, window_left))),
+    free_option(attention_table::window_at("window_right", offsetof(Options, window_right))),
+    free_option(attention_table::soft_cap_at(offsetof(Options, logits_soft_cap))),
+    attention_table::dropout_probability_at(offsetof(Options, dropout_probability)),
+    attention_table::dropout_seed_at(offsetof(Options, dropout_seed)),
 };
+inline constexpr auto option_forms =
+    declared::with(scale_option_forms<options>, score_option_forms<options>);
+
+/// Where the tensors of scores are among `Texts`.
+template <const auto& Texts>
+struct score_tensor_numbers {
+  static constexpr std::int8_t bias = declared::tensor_named(Texts, "bias_post");
+  static constexpr std::int8_t mask = declared::tensor_named(Texts, "mask");
+  static constexpr std::int8_t sinks = declared::tensor_named(Texts, "sinks");
+  static constexpr std::int8_t d_q = declared::tensor_named(Texts, "d_q");
+  static constexpr std::int8_t d_bias = declared::tensor_named(Texts, "d_bias_post");
+  static constexpr std::int8_t d_sinks = declared::tensor_named(Texts, "d_sinks");
+
+  static constexpr std::array rules{
+      tensor_rule{d_bias, [](const bound_call& call) { return call.has(bias); },
+                  "is given, bias_post is absent"},
+      tensor_rule{d_sinks, [](const bound_call& call) { return call.has(sinks); },
+                  "is given, sinks is absent"},
+  };
+};
+using numbers = score_tensor_numbers<forward_texts>;
 inline constexpr std::array multiples{multiple_rule{dim_of("Hq"), dim_of("Hkv")}};
 
 /// Of every operation whose first tensors are `input_texts`.
@@ -167,7 +193,7 @@ template <const auto& Texts>
 consteval signature form_of() {
   return declared::signature_of<flash_mla_problem, Texts, dims, layouts, forward_texts>({
       .options = option_forms,
-      .rules = rules,
+      .rules = numbers::rules,
       .multiples = multiples,
       .layout_of = &layout_of,
   });
@@ -199,10 +225,16 @@ consteval binding_text statistics_at(std::string_view name, std::size_t at,
             {heads, at + offsetof(row_statistics, head)},
             {length, at + offsetof(row_statistics, row)}}}};
 }
-consteval binding_text sinks_at(std::string_view heads) {
+consteval binding_text sinks_at(std::string_view heads, std::string_view count = "n") {
   return {"sinks",
           offsetof(kernel, sinks),
-          {{{heads, offsetof(kernel, sink_head_stride)}, {"n", offsetof(kernel, sink_stride)}}}};
+          {{{heads, offsetof(kernel, sink_head_stride)}, {count, offsetof(kernel, sink_stride)}}}};
+}
+consteval binding_text sink_gradients_at(std::string_view count = "n") {
+  return {
+      "d_sinks",
+      offsetof(kernel, d_sinks),
+      {{{"Hq", offsetof(kernel, d_sink_head_stride)}, {count, offsetof(kernel, d_sink_stride)}}}};
 }
 /// Of `latent_dims`.
 inline constexpr std::array size_texts{
@@ -232,14 +264,8 @@ inline constexpr std::array binding_texts{
 };
 inline constexpr auto sizes = declared::sizes_in(
     declared::with(size_texts, size_text{"n", offsetof(kernel, sink_count)}), form);
-inline constexpr auto bindings = declared::bindings_in(
-    declared::with(binding_texts,
-                   binding_text{"d_sinks",
-                                offsetof(kernel, d_sinks),
-                                {{{"Hq", offsetof(kernel, d_sink_head_stride)},
-                                  {"n", offsetof(kernel, d_sink_stride)}}}},
-                   sinks_at("Hq")),
-    form);
+inline constexpr auto bindings =
+    declared::bindings_in(declared::with(binding_texts, sink_gradients_at(), sinks_at("Hq")), form);
 
 /// Bias and mask: their two axes of tokens have the same dim.
 inline void bind_scores(const tensor_view& view, score_tensor& to) noexcept {
@@ -274,36 +300,33 @@ inline latent_rows columns_behind(const latent_rows& rows, std::int64_t first) n
   return behind;
 }
 
-/// Where rope parts are, scale and cap of scores, and the mask. `d_q`: the number of that tensor.
-template <class Options>
-void finish_expanded(const bound_call& call, const Options& wanted, std::size_t d_q,
-                     kernel& filled) noexcept {
+/// Where rope parts are, what becomes of scores, and dropout. `Numbers`: `score_tensor_numbers`.
+template <class Numbers, class Options>
+void finish_expanded(const bound_call& call, const Options& wanted, kernel& filled) noexcept {
   const int rope = rope_layout_in(call);
   filled.shared_rope = rope == 2;
   if (rope == 1) {
     filled.q_pe = columns_behind(filled.q, filled.nope);
-    if (call.has(d_q)) filled.d_q_pe = columns_behind(filled.d_q, filled.nope);
+    if (call.has(Numbers::d_q)) filled.d_q_pe = columns_behind(filled.d_q, filled.nope);
   }
   const double root = std::sqrt(static_cast<double>(filled.nope + filled.rope));
   filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0 / root));
   filled.causal = wanted.causal;
   filled.soft_cap = static_cast<float>(wanted.logits_soft_cap.value_or(0.0));
-}
-
-inline void finish(const bound_call& call, void* to) {
-  kernel& filled = *static_cast<kernel*>(to);
-  const options& wanted = call.options_as<options>();
-  finish_expanded(call, wanted, tensor("d_q"), filled);
-  bind_scores(call.tensors[tensor("bias_post")], filled.bias);
-  bind_scores(call.tensors[tensor("mask")], filled.mask);
-  bind_gradient(call.tensors[tensor("d_bias_post")], filled.d_bias);
-  filled.d_sink_heads = call.has(tensor("d_sinks")) ? call.tensors[tensor("d_sinks")].extent[0] : 0;
+  bind_scores(call.tensors[Numbers::bias], filled.bias);
+  bind_scores(call.tensors[Numbers::mask], filled.mask);
+  bind_gradient(call.tensors[Numbers::d_bias], filled.d_bias);
+  filled.d_sink_heads = call.has(Numbers::d_sinks) ? call.tensors[Numbers::d_sinks].extent[0] : 0;
   filled.dropout = wanted.dropout_probability > 0.0;
   filled.dropout_threshold = attention_table::dropout_threshold(wanted.dropout_probability);
   filled.dropout_seed = wanted.dropout_seed;
   filled.out_factor = static_cast<float>(1.0 / (1.0 - wanted.dropout_probability));
   filled.window_left = wanted.window_left.value_or(unbounded);
   filled.window_right = wanted.window_right.value_or(unbounded);
+}
+
+inline void finish(const bound_call& call, void* to) {
+  finish_expanded<numbers>(call, call.options_as<options>(), *static_cast<kernel*>(to));
 }
 
 /// `q_pe` lies in `q`, and scores are bound by hand.

@@ -29,12 +29,14 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
              "every later GPU";
     case latent_attention_rule::type_is_of_matrix_units:
       return "rows of a type are CUDA rows, forward, of absorbed latents of f16 or bf16 or "
-             "expanded ones of bf16, which f16 may not hold, or rows of cpu_avx512_bf16, forward, "
-             "of absorbed latents of bf16; others take any type";
+             "expanded ones of bf16, which f16 may not hold, or rows of cpu_avx512_bf16 and "
+             "cpu_amx_bf16, forward, of absorbed latents of bf16; others take any type";
     case latent_attention_rule::gradients_are_of_expanded_latents:
       return "backward rows are of expanded latents: caches of latents have no gradients";
     case latent_attention_rule::bf16_instructions_add_nothing:
-      return "table rows of any type are not of cpu_avx512_bf16: their products are of f32";
+      return "table rows of any type are not of cpu_avx512_bf16 or cpu_amx_bf16: their products "
+             "are "
+             "of f32";
   }
   return "invalid";
 }
@@ -51,8 +53,7 @@ constexpr latent_attention_rule broken_rule(latent_attention_config config) noex
   if (!forward && config.form == latent_form::absorbed) {
     return latent_attention_rule::gradients_are_of_expanded_latents;
   }
-  const bool pairs =
-      config.target == backend::cpu_avx512_bf16 && over_pages && config.type == dtype::bf16;
+  const bool pairs = has_bf16_products(config.target) && over_pages && config.type == dtype::bf16;
   if (config.type != dtype::none && !pairs && !(is_cuda(config.target) && (over_pages || dense))) {
     return latent_attention_rule::type_is_of_matrix_units;
   }

@@ -205,7 +205,7 @@ class epilogue {
         const query_row row = query_at(args_, block_, r);
         const std::int64_t at = place_of(r, row);
         if (warp_type::lane() % 4 == 0) {
-          args_.partial_stats[2 * at] = state.maximum;
+          args_.partial_stats[2 * at] = maximum_left(state);
           args_.partial_stats[2 * at + 1] = state.denominator;
         }
         float* out = args_.partial_out + at * args_.partial_stride;

@@ -239,7 +239,7 @@ class slice_combiner {
     const float weight =
         prim::cuda::exp2_fast((of.state.maximum - prim::finite_maximum(maximum)) * prim::log2_e);
     const auto scaled = [&](float x) { return weight != 0.0f ? weight * x : 0.0f; };
-    of.state = {maximum, scaled(of.state.denominator)};
+    of.state = {maximum, weight * of.state.denominator};  // NaN stays, whatever its weight
     of.sum = make_float4(scaled(of.sum.x), scaled(of.sum.y), scaled(of.sum.z), scaled(of.sum.w));
   }
 

@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/attention/common/sequence.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -20,6 +21,12 @@ struct work_tile {
   int rows = 0;  ///< to write; 0: nothing to do
   int used = 0;  ///< of these, inside the sequence's used length
 };
+
+/// What a split says of the maximum of a row: NaN where some logit is, which maxima leave out, so
+/// that its weight beside other splits is NaN and not 0.
+__device__ __forceinline__ float maximum_left(const prim::softmax_state& state) {
+  return state.denominator == state.denominator ? state.maximum : state.denominator;
+}
 
 /// `number` cut to 0 ... `most`: nobody has looked at lengths in device memory.
 __device__ __forceinline__ std::int64_t cut_to(std::int64_t number, std::int64_t most) {

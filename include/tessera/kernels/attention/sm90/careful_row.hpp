@@ -95,7 +95,7 @@ class careful_row {
       }
     }
     if (lane() != 0) return;
-    args_.partial_stats[2 * at] = state.maximum;
+    args_.partial_stats[2 * at] = sm80::maximum_left(state);
     args_.partial_stats[2 * at + 1] = state.denominator;
   }
 

@@ -4,12 +4,15 @@
 //   S^T = K Q^T: rows of latents as they are times the queries, which are packed once for all tiles
 //   O  += P V:   the same rows, of f32 as they are, of bf16 in pairs of keys
 //
+// by register tiles, or AMX tiles (absorbed_tiles.hpp).
+//
 // Packing a latent for both uses would take longer than multiplying it with a few heads.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include <tessera/kernels/latent_attention/cpu/absorbed_tiles.hpp>
 #include <tessera/kernels/latent_attention/cpu/expand.hpp>
 #include <tessera/kernels/latent_attention/cpu/operand.hpp>
 #include <tessera/kernels/latent_attention/cpu/pages.hpp>
@@ -38,6 +41,11 @@ struct absorbed_scratch {
     constexpr int nr = shape::panels::nr;
     return (rows + nr - 1) / nr * nr;
   }
+  /// Of a sum over `length` elements: on tiles, those behind the last are zeros.
+  static constexpr int words_of(int length) {
+    return shape::on_tiles ? absorbed_tiles<Kernel>::words_of(length)
+                           : prim::words_for<words>(length);
+  }
   /// Of a row of S^T: no power of two.
   static constexpr int score_columns = shape::block_rows + 3 * shape::width;
 
@@ -45,8 +53,7 @@ struct absorbed_scratch {
     const std::int64_t width = args.nope + args.rope;
     query_stride = (width + 63) / 64 * 64;
     queries = carver.take<element>(shape::block_rows * query_stride);
-    q = carver.take(prim::words_for<words>(static_cast<int>(width)) *
-                    query_columns(shape::block_rows));
+    q = carver.take(words_of(static_cast<int>(width)) * query_columns(shape::block_rows));
     latents = carver.take(latent_slabs::floats(shape::block_keys, width));
     values = words::k_pack == 1
                  ? latents
@@ -81,7 +88,7 @@ class absorbed_block {
       : args_(args),
         rows_(rows),
         scratch_(scratch),
-        q_{scratch.q, prim::words_for<words>(width()), scratch_type::query_columns(rows.count())},
+        q_{scratch.q, scratch_type::words_of(width()), scratch_type::query_columns(rows.count())},
         latents_(scratch.latents, shape::block_keys, width()),
         values_(scratch.values, shape::block_keys / words::k_pack, args.value),
         sums_(args, rows, scratch.scores, scratch.out) {
@@ -90,6 +97,7 @@ class absorbed_block {
       copy(args.q, rows.at(args.q, r), args.nope, to);
       if (args.rope > 0) copy(args.q_pe, rows.at(args.q_pe, r), args.rope, to + args.nope);
     }
+    if constexpr (shape::on_tiles) clear_behind_columns();
     prim::pack_transposed<words>(prim::strided_rows<element>{scratch.queries, scratch.query_stride},
                                  {0, rows.count()}, width(), q_);
   }
@@ -99,11 +107,17 @@ class absorbed_block {
   /// Latents of the block's sequence, which some row sees; those of `next` are asked for beside.
   void add(const key_range& keys, const key_range& next) {
     load(keys);
-    ask_for(next, keys.count);
+    // Beside tiles it takes longer to ask for lines than to let the processor look ahead.
+    if constexpr (!shape::on_tiles) ask_for(next, keys.count);
     const auto rows = static_cast<int>(shape::columns_of(rows_.count()));
-    latents_.template multiply<prim::product_kind::overwrite>(
-        keys.count, q_, rows, scratch_.transposed, scratch_type::score_columns,
-        [&] { lines_.step(); });
+    if constexpr (shape::on_tiles) {
+      absorbed_tiles<Kernel>::multiply_scores(latents_, keys.count, q_, rows,
+                                              {scratch_.transposed, scratch_type::score_columns});
+    } else {
+      latents_.template multiply<prim::product_kind::overwrite>(
+          keys.count, q_, rows, scratch_.transposed, scratch_type::score_columns,
+          [&] { lines_.step(); });
+    }
     prim::transpose_rows<isa_type>({scratch_.transposed, scratch_type::score_columns},
                                    static_cast<int>(shape::columns_of(keys.count)), rows,
                                    {scratch_.scores, shape::score_stride});
@@ -125,6 +139,14 @@ class absorbed_block {
       prim::load_row<isa_type>(from, offset, columns, to);
     } else {
       std::copy_n(static_cast<const element*>(from.data) + offset, columns, to);
+    }
+  }
+
+  /// Words of queries and latents behind the last of a row become zeros, which they stay.
+  void clear_behind_columns() const {
+    std::fill_n(scratch_.q, std::int64_t{q_.words} * q_.columns, 0.0f);
+    for (int c = 0; c < shape::block_keys; ++c) {
+      std::fill_n(latents_.at(c, width() - 1) + 1, q_.words * words::k_pack - width(), element{});
     }
   }
 
@@ -190,21 +212,26 @@ class absorbed_block {
     return finite;
   }
 
-  /// Weights and values of pairs of keys, rounded to bf16, as words.
+  /// Weights and values of pairs of keys, rounded to bf16, as words. Those behind the last keys are
+  /// zeros.
   void make_words(int keys) const {
+    const int used = prim::words_for<words>(keys), all = scratch_type::words_of(keys);
     for (int r = 0; r < rows_.count(); ++r) {
       float* const row = sums_.scores(r);
       for (int c = 0; c < keys; c += vec::width) words::store_words(row, c, vec::load(row + c));
+      std::fill(row + used, row + all, 0.0f);
     }
     const auto value = static_cast<int>(args_.value);
-    for (int key = 0; key < keys; key += words::k_pack) {
+    for (int word = 0; word < all; ++word) {
+      const int key = word * words::k_pack;
       for (int column = 0; column < value; column += slabs<Kernel>::depth) {
         const int count = std::min(slabs<Kernel>::depth, value - column);
-        const element* const even = latents_.at(key, column);
+        const element* const even = key < keys ? latents_.at(key, column) : nullptr;
         const element* const odd = key + 1 < keys ? latents_.at(key + 1, column) : nullptr;
-        float* const to = values_.at(key / words::k_pack, column);
+        float* const to = values_.at(word, column);
         for (int d = 0; d < count; d += vec::width) {
-          const element* const pair[] = {even + d, odd == nullptr ? odd : odd + d};
+          const element* const pair[] = {even == nullptr ? even : even + d,
+                                         odd == nullptr ? odd : odd + d};
           vec::store(to + d, prim::word_reader<words>::read_rows(pair, vec::width));
         }
       }
@@ -213,6 +240,11 @@ class absorbed_block {
 
   /// O += P V, a register tile at a time.
   void add_values(int keys) {
+    if constexpr (shape::on_tiles) {
+      return absorbed_tiles<Kernel>::add_values(
+          {sums_.scores(0), shape::score_stride}, rows_.count(), values_,
+          scratch_type::words_of(keys), {sums_.out(0), sums_.stride()});
+    }
     const int columns = static_cast<int>(sums_.stride()), count = prim::words_for<words>(keys);
     for (int column = 0; column < columns;) {
       const int in_slab = slabs<Kernel>::depth - column % slabs<Kernel>::depth;
@@ -253,6 +285,7 @@ class absorbed_block {
   slabs<Kernel, words> latents_;
   slabs<Kernel> values_;
   row_sums<Kernel> sums_;
+  [[no_unique_address]] product_scope<Kernel> scope_;
   prim::line_queue lines_;  ///< of the next tile
 };
 

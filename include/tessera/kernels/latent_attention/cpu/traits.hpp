@@ -35,6 +35,9 @@ struct traits {
   using latent_words = std::conditional_t<config.type == dtype::bf16,
                                           typename prim::words_of<config.target>::type, words>;
 
+  /// Absorbed latents are multiplied on AMX tiles.
+  static constexpr bool on_tiles = has_tile_products(config.target) && config.type == dtype::bf16;
+
   static constexpr int block_rows = latent_schedule::block_rows(config.target);
   static constexpr int block_keys = latent_schedule::block_keys;
   /// Of a row of scores, and of one of their transpose: no power of two, or the rows of a register

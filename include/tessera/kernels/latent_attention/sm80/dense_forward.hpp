@@ -100,9 +100,11 @@ class dense_forward {
       : args_(args), dense_(dense), parts_(workspace) {
     const std::int64_t tokens = args.entries * args.length;
     if (!queries_lie_joined()) parts_.take(to_.q, tokens * args.heads * width);
-    // Of whole keys: plans do not know yet how rope parts will lie.
-    parts_.take(to_.k, tokens * args.kv_heads * width);
+    // Of whole keys: plans do not know yet how rope parts will lie. In the order of their weights.
+    const bool keys_first = !lies_behind(args.w_kc, args.w_vc);
+    if (keys_first) parts_.take(to_.k, tokens * args.kv_heads * width);
     parts_.take(to_.v, tokens * args.kv_heads * value);
+    if (!keys_first) parts_.take(to_.k, tokens * args.kv_heads * width);
     attention_bytes_ = Dense::attention_bytes(attention_args(), multiprocessors);
     parts_.take(of_attention_, static_cast<std::int64_t>(attention_bytes_));
   }
@@ -118,10 +120,7 @@ class dense_forward {
   status launch(const launch_context& context) const {
     if (args_.entries == 0 || args_.length == 0) return {};
     const auto stream = static_cast<cudaStream_t>(context.stream);
-    if (status done = expand(args_.w_kc, args_.nope, to_.k, key_columns(), context); !done) {
-      return done;
-    }
-    if (status done = expand(args_.w_vc, value, to_.v, value, context); !done) return done;
+    if (status done = make_keys_and_values(context); !done) return done;
     if (args_.nope < key_columns()) {
       latent_rows shared = args_.k_pe;
       shared.head = 0;
@@ -194,10 +193,49 @@ class dense_forward {
         kernel, cuda::grid_of(rows.entries * rows.length), join_threads, 0, stream, false, rows));
   }
 
+  /// Whether the weights `of` lie behind `others`.
+  static bool lies_behind(const latent_rows& of, const latent_rows& others) {
+    return reinterpret_cast<std::uintptr_t>(of.data) >
+           reinterpret_cast<std::uintptr_t>(others.data);
+  }
+
+  /// Two groups of one product where they are alike and few: each alone would leave multiprocessors
+  /// without a tile.
+  status make_keys_and_values(const launch_context& context) const {
+    constexpr std::uintptr_t most_bytes = std::uintptr_t{1} << 40;  // that the copy unit goes
+    constexpr std::int64_t tile = 128 * 256;
+    const bool few = args_.entries * args_.length * args_.kv_heads * value <=
+                     std::int64_t{2} * tile * context.threads;
+    const bool keys_first = !lies_behind(args_.w_kc, args_.w_vc);
+    const latent_rows &first = keys_first ? args_.w_kc : args_.w_vc,
+                      &second = keys_first ? args_.w_vc : args_.w_kc;
+    const std::uintptr_t bytes = reinterpret_cast<std::uintptr_t>(second.data) -
+                                 reinterpret_cast<std::uintptr_t>(first.data);
+    const bool alike = args_.nope == value && key_columns() == value && first.head == value &&
+                       second.head == value && first.token == second.token;
+    if (few && alike && bytes > 0 && bytes % 16 == 0 && bytes < most_bytes) {
+      std::uint16_t* const to = keys_first ? to_.k : to_.v;
+      return expand(first, value, to, value, context,
+                    {.groups = 2,
+                     .weights = static_cast<std::int64_t>(bytes / 2),
+                     .to = (keys_first ? to_.v : to_.k) - to});
+    }
+    if (status done = expand(args_.w_kc, args_.nope, to_.k, key_columns(), context); !done) {
+      return done;
+    }
+    return expand(args_.w_vc, value, to_.v, value, context);
+  }
+
+  /// Weights of whose heads columns follow each other, and results, so many elements apart.
+  struct alike_groups {
+    std::int64_t groups = 1;
+    std::int64_t weights = 0, to = 0;
+  };
   /// Latents times the weights of each head, rows of `to` as wide as `stride`. Entries whose tokens
   /// follow each other are one product, and heads whose columns do.
   status expand(const latent_rows& weights, std::int64_t columns, std::uint16_t* to,
-                std::int64_t stride, const launch_context& context) const {
+                std::int64_t stride, const launch_context& context,
+                const alike_groups& alike = {}) const {
     const bool together = args_.entries == 1 || args_.ckv.entry == args_.length * args_.ckv.token;
     const std::int64_t products = together ? 1 : args_.entries;
     const bool side_by_side = weights.head == columns && stride == columns;
@@ -213,6 +251,11 @@ class dense_forward {
                      .group = stride,
                      .row = args_.kv_heads * stride};
       product.groups = side_by_side ? 1 : args_.kv_heads;
+      if (alike.groups > 1) {
+        product.groups = alike.groups;
+        product.rhs.group = alike.weights;
+        product.out.group = alike.to;
+      }
       product.m = together ? args_.entries * args_.length : args_.length;
       product.n = side_by_side ? args_.kv_heads * columns : columns;
       product.k = args_.latent;
