@@ -66,8 +66,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c083bf7ddbb6f373";
-  if (kind == device_kind::cuda) return "a146d9cbc82f80ae";
+  if (kind == device_kind::cpu) return "15b636d4be459001";
+  if (kind == device_kind::cuda) return "94ce0b4e9038b631";
   return {};
 }
 
