@@ -22,13 +22,13 @@
 namespace tessera::reference {
 namespace {
 
-/// Adds an output that the call has; `exponent` is the largest sum of |terms| of a logit that is a
+/// Adds an output that the call has and writes; `exponent` is the largest sum of |terms| of a logit that is a
 /// sum.
 void add_output(const bound_call& call, std::string_view name, sized_numbers from,
                 expected_tensors& to, double exponent = 0) {
   const auto index =
       static_cast<std::size_t>(declared::index_of(call.form().tensors, name, &tensor_form::name));
-  if (!call.has(index)) return;
+  if (!call.has(index) || !call.form().tensors[index].is_output()) return;
   std::vector<double> exponents(from.sizes.size(), exponent);
   to.push_back({.tensor = index,
                 .values = std::move(from.values),
