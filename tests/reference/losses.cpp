@@ -22,8 +22,8 @@
 namespace tessera::reference {
 namespace {
 
-/// Adds an output that the call has and writes; `exponent` is the largest sum of |terms| of a logit that is a
-/// sum.
+/// Adds an output that the call has and writes; `exponent` is the largest sum of |terms| of a logit
+/// that is a sum.
 void add_output(const bound_call& call, std::string_view name, sized_numbers from,
                 expected_tensors& to, double exponent = 0) {
   const auto index =
