@@ -136,8 +136,6 @@ class few_sums {
     accumulator scaled[tiles][parts] = {};
     float sums[tiles][parts][4];
     if constexpr (offsets_apart) add_offsets(stage * shape::columns, x, scaled);
-    group_numbers of_panels[tiles][few_panels];
-    if constexpr (Nv) load_scales(of_panels);
 #pragma unroll
     for (int panel = 0; panel < few_panels; ++panel) {
       std::uint32_t words[tiles][2][2];
@@ -181,10 +179,7 @@ class few_sums {
         const int first = column + 32 - flush;
 #pragma unroll
         for (int tile = 0; tile < tiles; ++tile) {
-          if constexpr (!Nv) {
-            of_panels[tile][panel] = numbers_of(stage * shape::columns + first, tile);
-          }
-          scale(of_panels[tile][panel], x, sums[tile], scaled[tile]);
+          scale(numbers_of(stage * shape::columns + first, tile), x, sums[tile], scaled[tile]);
         }
       }
     }
@@ -233,35 +228,13 @@ class few_sums {
         const float zero = words::unpack(prim::cuda::load_shared_2(scale_at + shape::number_bytes));
         to.scale[r] = scale;
         to.offset[r] = args_.form.form == affine_weight_form::bias ? zero : -zero * scale;
+      } else if constexpr (Nv) {
+        to.scale[r] = prim::cuda::floats_of<f8_e4m3>(prim::cuda::load_shared_1(scale_at)).x;
       } else {
         to.scale[r] = sm80::mx_scale(args_.form.encoding, prim::cuda::load_shared_1(scale_at));
       }
     }
     return to;
-  }
-
-  /// A line of E4M3 is the scales of a stage, of which a lane has one in each panel.
-  __device__ __forceinline__ void load_scales(group_numbers (&to)[tiles][few_panels]) const {
-    static_assert(!Nv || (Span == 16 && flush == 64 && few_panels * 4 == number_line_bytes));
-    const std::uint32_t both = t_ * 0x11u + 0x40u;  // byte t of two words
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        std::uint32_t words[4];
-        prim::cuda::load_shared_16(
-            words, base_ + static_cast<std::uint32_t>(offsetof(memory, numbers)) +
-                       slot_.stage() * shape::planes * shape::number_bytes +
-                       (output_ + static_cast<unsigned>(tile * 16 + r * 8)) * number_line_bytes);
-#pragma unroll
-        for (int panel = 0; panel < few_panels; panel += 2) {
-          const float2 scales = prim::cuda::floats_of<f8_e4m3>(
-              __byte_perm(words[panel], words[panel + 1], both) & 0xffffu);
-          to[tile][panel].scale[r] = scales.x;
-          to[tile][panel + 1].scale[r] = scales.y;
-        }
-      }
-    }
   }
 
   /// Lane t of a quad has the offsets of panel t, and sums of x over it, as two tf32 numbers each.
