@@ -155,7 +155,12 @@ INSTANTIATE_TEST_SUITE_P(
         "fused_linear_cross_entropy_backward hidden=[300,72]bf16 lm_head_weight=[72,1000] "
         "targets=[300]i32 logits_soft_cap=5",
         "fused_linear_cross_entropy_backward hidden=[90000,8]bf16 lm_head_weight=[8,600] "
-        "lm_head_bias=[600] targets=[90000]i32 label_smoothing=0.1"));
+        "lm_head_bias=[600] targets=[90000]i32 label_smoothing=0.1",
+        // Gradients that are given sums.
+        "fused_linear_cross_entropy_backward hidden=[300,72]bf16 lm_head_weight=[72,1000] "
+        "targets=[300]i32 logit_sums=[300,2]f32 label_smoothing=0.1 z_loss=0.001",
+        "fused_linear_cross_entropy_backward hidden=[2,130,72] lm_head_weight=[72,1003] "
+        "targets=[2,130]i32 logit_sums=[2,130,2]f32 logits_soft_cap=5"));
 
 TEST(losses, of_far_and_masked_logits_are_right) {
   expect_right_far_logits();

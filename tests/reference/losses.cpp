@@ -22,13 +22,13 @@
 namespace tessera::reference {
 namespace {
 
-/// Adds an output that the call has; `exponent` is the largest sum of |terms| of a logit that is a
-/// sum.
+/// Adds an output that the call has and writes; `exponent` is the largest sum of |terms| of a logit
+/// that is a sum.
 void add_output(const bound_call& call, std::string_view name, sized_numbers from,
                 expected_tensors& to, double exponent = 0) {
   const auto index =
       static_cast<std::size_t>(declared::index_of(call.form().tensors, name, &tensor_form::name));
-  if (!call.has(index)) return;
+  if (!call.has(index) || !call.form().tensors[index].is_output()) return;
   std::vector<double> exponents(from.sizes.size(), exponent);
   to.push_back({.tensor = index,
                 .values = std::move(from.values),
@@ -197,8 +197,9 @@ expected_tensors linear_cross_entropy(const bound_call& call) {
       weighting_of(call, given.hidden, static_cast<std::int64_t>(head.classes()));
   tokens.ignore_index = wanted.ignore_index;
   const auto rows = static_cast<std::size_t>(tokens.rows);
-  sized_numbers losses, z_parts, correct;
+  sized_numbers losses, z_parts, correct, sums;
   for (sized_numbers* each : {&losses, &z_parts, &correct}) each->resize(rows);
+  sums.resize(2 * rows);
   linear_gradients gradients(rows, head);
   const upstream d_losses(call, wanted.reduction, tokens);
   for (std::int64_t row = 0; row < tokens.rows; ++row) {
@@ -212,6 +213,9 @@ expected_tensors linear_cross_entropy(const bound_call& call) {
                                 .z_loss = wanted.z_loss};
     token_entropy found = entropy_of(logits, target, weight * d_losses.of(row));
     const auto at = static_cast<std::size_t>(row);
+    const log_softmax softmax(logits);
+    sums.add(2 * at, softmax.shift, 1 + std::fabs(softmax.shift));
+    sums.add(2 * at + 1, std::exp(softmax.log_sum), std::exp(softmax.log_sum));
     losses.add(at, weight * found.loss, std::fabs(weight) * found.loss_size);
     z_parts.add(at, weight * found.z_part, std::fabs(weight) * found.z_size);
     if (found.correct) correct.add(at, weight, std::fabs(weight));
@@ -227,6 +231,7 @@ expected_tensors linear_cross_entropy(const bound_call& call) {
   add_output(call, "z_loss", reduced(wanted.reduction, tokens, z_parts), all, exponent);
   add_output(call, "accuracy", reduced(loss_reduction::mean, tokens, correct), all);
   add_weight_sum(call, tokens, all);
+  add_output(call, "logit_sums", std::move(sums), all, exponent);
   add_gradient(call, "d_hidden", std::move(gradients.d_hidden), head.columns(), all, exponent);
   add_gradient(call, "d_lm_head_weight", std::move(gradients.d_weight), head.classes(), all,
                exponent);
@@ -259,6 +264,21 @@ void fill_with_impossible(const bound_call& call, std::size_t tensor,
   });
 }
 
+/// What the loss leaves of a token's logits.
+std::array<double, 2> sums_of(linear_head& head, std::span<const double> hidden) {
+  const log_softmax softmax(head.capped(head.products(hidden)));
+  return {softmax.shift, std::exp(softmax.log_sum)};
+}
+void fill_logit_sums(const bound_call& call, const tensor_view& view) {
+  const auto& given = *reinterpret_cast<const linear_cross_entropy_args*>(call.tensors);
+  linear_head head(given, call.options_as<linear_cross_entropy_options>().logits_soft_cap);
+  std::array<double, 2> sums{};
+  for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
+    if (flat % 2 == 0) sums = sums_of(head, row_of(given.hidden, flat / 2));
+    store(view, offset, sums[static_cast<std::size_t>(flat % 2)]);
+  });
+}
+
 /// Targets, what may be -inf; shares and weights, some of them 0.
 bool fill(const bound_call& call, std::size_t tensor, support::random_source& random) {
   const std::string_view name = call.form().tensors[tensor].name;
@@ -272,6 +292,7 @@ bool fill(const bound_call& call, std::size_t tensor, support::random_source& ra
     fill_with_impossible(call, tensor, random);
     return true;
   }
+  if (name == "logit_sums") return fill_logit_sums(call, view), true;
   if (name != "soft_targets" && name != "weights") return false;
   const bool all_positive = random.chance(0.5);
   for_each_element(view, [&](std::int64_t, std::int64_t offset) {
@@ -302,15 +323,25 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
     tokens.ignore_index = checks::value_of(call.form().options[1], call.options).integer;
   }
   for (const std::string_view name :
-       {"logits", "soft_targets", "student_logits", "teacher_logits", "hidden"}) {
+       {"logits", "soft_targets", "student_logits", "teacher_logits", "hidden", "logit_sums"}) {
     for (std::size_t i = 0; i < call.form().tensors.size(); ++i) {
       if (call.form().tensors[i].name == name) mark_rows_in_use(call, tokens, i, seen);
     }
   }
 }
 
-/// Ordinary tokens have a class, weight 1, and shares that sum to about 1.
-double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
+double ordinary_sum(const bound_call& call, std::int64_t at, std::int64_t classes) {
+  const auto& given = *reinterpret_cast<const linear_cross_entropy_args*>(call.tensors);
+  if (given.hidden.elements() * classes > 1 << 21) {
+    return at % 2 == 0 ? 0 : static_cast<double>(classes);
+  }
+  linear_head head(given, call.options_as<linear_cross_entropy_options>().logits_soft_cap);
+  return sums_of(head, row_of(given.hidden, at / 2))[static_cast<std::size_t>(at % 2)];
+}
+
+/// Ordinary tokens have a class, weight 1, and shares that sum to about 1. Sums are those of equal
+/// logits but in calls that are small.
+double ordinary(const bound_call& call, std::size_t tensor, std::int64_t at,
                 support::random_source& random) {
   const std::string_view name = call.form().tensors[tensor].name;
   const std::int64_t classes =
@@ -318,6 +349,7 @@ double ordinary(const bound_call& call, std::size_t tensor, std::int64_t,
   if (name == "targets") return static_cast<double>(random.below(classes));
   if (name == "weights" || name == "mask") return 1;
   if (name == "soft_targets") return 2 * random.uniform() / static_cast<double>(classes);
+  if (name == "logit_sums") return ordinary_sum(call, at, classes);
   return static_cast<double>(random.bell());
 }
 
@@ -333,11 +365,13 @@ void count_products(const bound_call& call, call_work& work) {
 
 using definition = expected_tensors (*)(const bound_call&);
 using flops = void (*)(const bound_call&, call_work&);
+constexpr std::array<std::string_view, 1> residuals{"logit_sums"};
 constexpr operation_reference loss_named(std::string_view op, definition exact,
                                          flops count = nullptr) {
   return {.op = op,
           .exact = exact,
           .fill = &fill,
+          .residuals = residuals,
           .mark_seen = &mark_seen,
           .ordinary = &ordinary,
           .count = count};

@@ -38,6 +38,29 @@ class far_logits {
     }
   }
 
+  /// Runs the loss with smoothed labels, and that of a product whose bias is a row.
+  void expect_right_smoothed() {
+    constexpr double smoothing = 0.1;
+    constexpr std::int64_t columns = 8;
+    float loss = -1, of_product = -1;
+    std::vector<Element> hidden(columns), weight(static_cast<std::size_t>(columns * width_));
+    const cross_entropy_args row{.logits = view(logits_.data(), {1, width_}),
+                                 .targets = view(targets_.data(), {1}),
+                                 .loss = view(&loss, {1})};
+    const linear_cross_entropy_args product{
+        .hidden = view(hidden.data(), {1, columns}),
+        .lm_head_weight = view(weight.data(), {columns, width_}),
+        .lm_head_bias = view(logits_.data(), {width_}),
+        .targets = view(targets_.data(), {1}),
+        .loss = view(&of_product, {1})};
+    run("fused_cross_entropy", row, cross_entropy_options{.label_smoothing = smoothing});
+    run("fused_linear_cross_entropy", product,
+        linear_cross_entropy_options{.label_smoothing = smoothing});
+    const double exact = smoothed_loss(smoothing);
+    EXPECT_NEAR(static_cast<double>(loss), exact, 1e-5 * (1 + exact));
+    EXPECT_NEAR(static_cast<double>(of_product), exact, 1e-5 * (1 + exact));
+  }
+
   /// Runs both directions.
   void expect_right() {
     float loss = -1, d_loss = 1;
@@ -50,26 +73,42 @@ class far_logits {
                                       .targets = view(targets_.data(), {rows}),
                                       .d_loss = view(&d_loss, {1}),
                                       .d_logits = whole(gradient)};
-    run("fused_cross_entropy", forward);
-    run("fused_cross_entropy_backward", backward);
+    run("fused_cross_entropy", forward, cross_entropy_options{});
+    run("fused_cross_entropy_backward", backward, cross_entropy_options{});
     double mean = 0;
     for (std::int64_t row = 0; row < rows; ++row) mean += expect_gradient(row, gradient) / rows;
     EXPECT_NEAR(static_cast<double>(loss), mean, 4e-6 * (1 + mean));
   }
 
  private:
-  static void run(const char* name, const cross_entropy_args& args) {
-    const cross_entropy_options options;
+  template <class Args, class Options>
+  static void run(const char* name, const Args& args, const Options& options) {
     const found_operation known = operation_named(name);
     const status done = call_here(*known.kind, {known.op, tensors_of(args), &options});
     ASSERT_TRUE(done) << done.message();
+  }
+
+  static double number(Element x) { return static_cast<double>(static_cast<float>(x)); }
+
+  /// Of row 0, in double.
+  double smoothed_loss(double smoothing) const {
+    double most = -HUGE_VAL, sum = 0, differences = 0;
+    const auto width = static_cast<std::size_t>(width_);
+    for (std::size_t v = 0; v < width; ++v) most = std::fmax(most, number(logits_[v]));
+    for (std::size_t v = 0; v < width; ++v) {
+      sum += std::exp(number(logits_[v]) - most);
+      differences += number(logits_[v]) - most;
+    }
+    const double elsewhere = smoothing / static_cast<double>(width_ - 1);
+    const double of_target = number(logits_[static_cast<std::size_t>(targets_[0])]) - most;
+    return std::log(sum) - (1 - smoothing - elsewhere) * of_target - elsewhere * differences +
+           (1 - smoothing) * std::log(1 - smoothing) + smoothing * std::log(elsewhere);
   }
 
   /// The loss of the row.
   double expect_gradient(std::int64_t row, const std::vector<Element>& gradient) const {
     const auto begin = static_cast<std::size_t>(row * width_);
     const auto target = static_cast<std::size_t>(targets_[static_cast<std::size_t>(row)]);
-    const auto number = [](Element x) { return static_cast<double>(static_cast<float>(x)); };
     double most = -HUGE_VAL, sum = 0;
     std::vector<double> powers;
     for (std::int64_t v = 0; v < width_; ++v)
@@ -122,6 +161,9 @@ void expect_right_far_logits(std::int64_t width) {
     expect("behind " + std::to_string(mask),
            [&](std::int64_t v) { return v < width * 25 / 32 ? mask : 1.0f; });
     if (mask == -HUGE_VALF) continue;
+    far_logits<Element>(width, [&](std::int64_t v) {
+      return v < width * 25 / 32 ? mask : 1.0f;
+    }).expect_right_smoothed();
     expect("all " + std::to_string(mask), [&](std::int64_t) { return mask; });
   }
 }

@@ -70,15 +70,16 @@ status fused_kl_divergence_backward(const kl_divergence_args& args,
                                     const context& context = {});
 
 /// hidden [T,H] or [B,T,H]; lm_head_weight [H,V]; targets [T] or [B,T]; loss [1], or like targets.
-/// lm_head_bias, weights, mask, z_loss, weight_sum and accuracy may be absent. Plans on a GPU
-/// want rows of lm_head_weight at multiples of 16 bytes in every run, unless planned `unaligned` or
-/// of a length that is none.
+/// lm_head_bias, weights, mask, z_loss, weight_sum, accuracy and logit_sums may be absent. Plans on
+/// a GPU want rows of lm_head_weight at multiples of 16 bytes in every run, unless planned
+/// `unaligned` or of a length that is none.
 status fused_linear_cross_entropy(const linear_cross_entropy_args& args,
                                   const linear_cross_entropy_options& options = {},
                                   const context& context = {});
 
 /// Gradients of fused_linear_cross_entropy: d_hidden and d_lm_head_weight from what the call took
-/// and d_loss; d_lm_head_bias where there is one.
+/// and d_loss; d_lm_head_bias where there is one. Given logit_sums, as the loss leaves them, they
+/// need not compute all logits for these first.
 status fused_linear_cross_entropy_backward(const linear_cross_entropy_args& args,
                                            const linear_cross_entropy_options& options = {},
                                            const context& context = {});

@@ -11,6 +11,7 @@ static float ones[2] = {1.0f, 1.0f};
 static int32_t target[1] = {0};
 static float results[4];
 static const float untouched = 7.0f;
+static float sum_of_zeros[2] = {0.0f, 2.0f};
 
 /* The first results are what they should be; they are overwritten. */
 static int are(int count, const double* wanted) {
@@ -48,6 +49,7 @@ int check_losses(void) {
   const tessera_tensor number = TENSOR(TESSERA_F32, results, 1);
   const tessera_tensor row = TENSOR(TESSERA_F32, results, 1, 2);
   const tessera_tensor d_hidden = TENSOR(TESSERA_F32, results + 2, 1, 1);
+  const tessera_tensor sums = TENSOR(TESSERA_F32, sum_of_zeros, 1, 2);
   tessera_tensor weight = TENSOR(TESSERA_F32, ones + 1, 1);
   const double ln_2 = log(2.0);
   {
@@ -82,10 +84,18 @@ int check_losses(void) {
                                                     .weights = &weight,
                                                     .loss = &number};
     CHECK(fused_linear_cross_entropy, ln_2);
-    args.loss = NULL;
-    args.d_loss = &upstream;
-    args.d_hidden = &d_hidden;
-    args.d_lm_head_weight = &row;
+  }
+  {
+    tessera_fused_linear_cross_entropy_backward_args args = {.size = sizeof args,
+                                                             .hidden = &hidden,
+                                                             .lm_head_weight = &logits,
+                                                             .targets = &targets,
+                                                             .weights = &weight,
+                                                             .d_loss = &upstream,
+                                                             .d_hidden = &d_hidden,
+                                                             .d_lm_head_weight = &row};
+    CHECK(fused_linear_cross_entropy_backward, -0.5, 0.5, 0.0);
+    args.logit_sums = &sums;
     CHECK(fused_linear_cross_entropy_backward, -0.5, 0.5, 0.0);
   }
   return faults;

@@ -175,6 +175,46 @@ TEST(fused_linear_cross_entropy, is_cross_entropy_of_the_product) {
   EXPECT_NEAR(static_cast<double>(loss), product.exact(), 5e-6 * product.exact());
 }
 
+TEST(fused_linear_cross_entropy, leaves_sums_that_gradients_may_be_given) {
+  constexpr std::int64_t rows = 70, columns = 40, width = 700;
+  std::vector<float> hidden = numbers(rows * columns, 3), weight = numbers(columns * width, 4),
+                     sums(2 * rows, -1.0f);
+  std::vector<std::int32_t> targets = classes(rows, width, 5);
+  targets[3] = -100;
+  float loss = -1, d_loss = 1;
+  const linear_cross_entropy_options options{
+      .label_smoothing = 0.1, .z_loss = 1e-3, .logits_soft_cap = 20.0};
+  linear_cross_entropy_args args{.hidden = view(hidden.data(), {rows, columns}),
+                                 .lm_head_weight = view(weight.data(), {columns, width}),
+                                 .targets = view(targets.data(), {rows}),
+                                 .loss = view(&loss, {1}),
+                                 .logit_sums = view(sums.data(), {rows, 2})};
+  throw_if_failed(fused_linear_cross_entropy(args, options));
+  EXPECT_EQ(sums[6], 0.0f);
+  EXPECT_EQ(sums[7], 0.0f);
+  args.loss = {};
+  args.d_loss = view(&d_loss, {1});
+  // Nobody looks at the sums of a token that does not count.
+  sums[6] = sums[7] = std::nanf("");
+  std::vector<float> found[2][2];
+  for (auto& [d_hidden, d_weight] : found) {
+    d_hidden.resize(hidden.size()), d_weight.resize(weight.size());
+    args.d_hidden = view(d_hidden.data(), {rows, columns});
+    args.d_lm_head_weight = view(d_weight.data(), {columns, width});
+    throw_if_failed(fused_linear_cross_entropy_backward(args, options));
+    args.logit_sums = {};
+  }
+  for (int which = 0; which < 2; ++which) {
+    double off = 0, most = 0;
+    for (std::size_t i = 0; i < found[0][which].size(); ++i) {
+      const auto again = static_cast<double>(found[1][which][i]);
+      off = std::fmax(off, std::fabs(static_cast<double>(found[0][which][i]) - again));
+      most = std::fmax(most, std::fabs(again));
+    }
+    EXPECT_LT(off, 2e-6 * most) << which;
+  }
+}
+
 TEST(fused_kl_divergence, of_equal_logits_is_exactly_nothing) {
   for (const kl_direction direction : {kl_direction::forward, kl_direction::reverse}) {
     std::vector<float> logits = numbers(3 * 5000, 5, 8), gradient(logits.size(), -1.0f);

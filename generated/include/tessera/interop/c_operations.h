@@ -3848,6 +3848,8 @@ typedef struct tessera_fused_linear_cross_entropy_args {
   const tessera_tensor* z_loss;
   const tessera_tensor* weight_sum; /* written; [1]; f32 */
   const tessera_tensor* accuracy; /* written; [1]; f32 */
+  /* written; flat [T,2], batched [B,T,2], flat unreduced [T,2], batched unreduced [B,T,2]; f32 */
+  const tessera_tensor* logit_sums;
   /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
   const tessera_tensor* d_loss;
   /* written; flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32,
@@ -3880,7 +3882,7 @@ typedef struct tessera_fused_linear_cross_entropy_options {
 } tessera_fused_linear_cross_entropy_options;
 
 /* fused_linear_cross_entropy: needs hidden, lm_head_weight, targets, loss; takes lm_head_bias,
- * weights, mask, z_loss, weight_sum, accuracy. */
+ * weights, mask, z_loss, weight_sum, accuracy, logit_sums. */
 static inline int32_t tessera_fused_linear_cross_entropy(
     const tessera_fused_linear_cross_entropy_args* args,
     const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
@@ -3901,25 +3903,80 @@ static inline int32_t tessera_run_fused_linear_cross_entropy(const tessera_plan*
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 
+/* ---- fused_linear_cross_entropy_backward: family losses ---- */
+
+/* Axes: B batch; T length; V classes; H columns. */
+typedef struct tessera_fused_linear_cross_entropy_backward_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32, f16, bf16 */
+  const tessera_tensor* hidden;
+  const tessera_tensor* lm_head_weight; /* [H,V]; f32, type of hidden */
+  const tessera_tensor* lm_head_bias; /* [V]; f32, type of hidden */
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  const tessera_tensor* targets;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* weights;
+  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; u8 */
+  const tessera_tensor* mask;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* loss;
+  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* z_loss;
+  const tessera_tensor* weight_sum; /* written; [1]; f32 */
+  const tessera_tensor* accuracy; /* written; [1]; f32 */
+  /* flat [T,2], batched [B,T,2], flat unreduced [T,2], batched unreduced [B,T,2]; f32 */
+  const tessera_tensor* logit_sums;
+  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  const tessera_tensor* d_loss;
+  /* written; flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32,
+   * f16, bf16 */
+  const tessera_tensor* d_hidden;
+  const tessera_tensor* d_lm_head_weight; /* written; [H,V]; f32, f16, bf16 */
+  const tessera_tensor* d_lm_head_bias; /* written; [V]; f32, f16, bf16 */
+} tessera_fused_linear_cross_entropy_backward_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD_REDUCTION = 1,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD_IGNORE_INDEX = 2,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD_LABEL_SMOOTHING = 4,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD_Z_LOSS = 8,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD_LOGITS_SOFT_CAP = 16,
+  TESSERA_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD_WORLD_SIZE = 32
+};
+typedef struct tessera_fused_linear_cross_entropy_backward_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  /* TESSERA_REDUCTION_MEAN, TESSERA_REDUCTION_SUM, TESSERA_REDUCTION_NONE; default
+   * TESSERA_REDUCTION_MEAN */
+  int64_t reduction;
+  int64_t ignore_index; /* any number; default -100 */
+  double label_smoothing; /* at least 0, below 1; default 0 */
+  double z_loss; /* finite as a float; default 0 */
+  double logits_soft_cap; /* above 0; optional */
+  int64_t world_size; /* at least 1; default 1 */
+} tessera_fused_linear_cross_entropy_backward_options;
+
 /* fused_linear_cross_entropy_backward: needs hidden, lm_head_weight, targets, d_loss, d_hidden,
- * d_lm_head_weight; takes lm_head_bias, weights, mask, d_lm_head_bias. */
+ * d_lm_head_weight; takes lm_head_bias, weights, mask, logit_sums, d_lm_head_bias. */
 static inline int32_t tessera_fused_linear_cross_entropy_backward(
-    const tessera_fused_linear_cross_entropy_args* args,
-    const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
-    tessera_status* status) {
+    const tessera_fused_linear_cross_entropy_backward_args* args,
+    const tessera_fused_linear_cross_entropy_backward_options* options,
+    const tessera_context* context, tessera_status* status) {
   return tessera_call(TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD, args, options,
       context, status);
 }
 static inline int32_t tessera_plan_fused_linear_cross_entropy_backward(
-    const tessera_fused_linear_cross_entropy_args* args,
-    const tessera_fused_linear_cross_entropy_options* options, const tessera_context* context,
-    tessera_plan** plan, tessera_status* status) {
+    const tessera_fused_linear_cross_entropy_backward_args* args,
+    const tessera_fused_linear_cross_entropy_backward_options* options,
+    const tessera_context* context, tessera_plan** plan, tessera_status* status) {
   return tessera_plan_make(TESSERA_OPERATION_FUSED_LINEAR_CROSS_ENTROPY_BACKWARD, args, options,
       context, plan, status);
 }
 static inline int32_t tessera_run_fused_linear_cross_entropy_backward(const tessera_plan* plan,
-    const tessera_fused_linear_cross_entropy_args* args, void* workspace, size_t workspace_bytes,
-    void* stream, tessera_status* status) {
+    const tessera_fused_linear_cross_entropy_backward_args* args, void* workspace,
+    size_t workspace_bytes, void* stream, tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }
 

@@ -75,6 +75,9 @@ struct linear_cross_entropy_kernel_args {
   std::int64_t columns = 0;  ///< of hidden rows
   float soft_cap = 0;        ///< 0: none
   token_rows hidden{}, d_hidden{};
+  /// Of each token its largest logit, and behind it the sum of powers relative to that: what a loss
+  /// leaves, what gradients are given.
+  token_rows logit_sums{};
   parameter_rows weight{}, bias{}, d_weight{}, d_bias{};
 };
 

@@ -9,9 +9,10 @@
 // | weights, mask | [T] or [B,T] | f32; u8 |
 // | loss, z_loss, d_loss | [1]; reduction none: [T] or [B,T] | f32 |
 // | weight_sum, accuracy | [1] | f32 |
+// | logit_sums | [T,2] or [B,T,2] | f32 |
 //
-// The last axis of hidden, lm_head_weight and lm_head_bias and of their gradients has stride 1;
-// every other stride is free.
+// The last axis of hidden, lm_head_weight and lm_head_bias, of their gradients and of sums of
+// logits has stride 1; every other stride is free.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>
@@ -30,6 +31,9 @@ struct linear_cross_entropy_args {
   tensor_view z_loss{};      ///< the part of the loss that option z_loss adds, reduced like it
   tensor_view weight_sum{};  ///< of the weights of tokens that are not ignored
   tensor_view accuracy{};  ///< share of tokens, by weight, whose first largest logit is the target
+  /// A token's largest logit m and sum_v exp(x_v - m); zeros where its weight is 0. Backward it is
+  /// what the loss left there; absent: these sums are computed again.
+  tensor_view logit_sums{};
 
   // Backward. A gradient has the shape and type of what it belongs to.
   tensor_view d_loss{};  ///< gradient of loss

@@ -54,23 +54,37 @@ constexpr tensor_text bias(std::string_view name) {
   text.free = true;
   return text;
 }
+/// What the loss leaves for gradients.
+constexpr tensor_text logit_sums(tensor_use use) {
+  return {.name = "logit_sums",
+          .shapes = {"T 2", "B T 2", "T 2", "B T 2"},
+          .types = dtype::f32,
+          .use = use,
+          .contiguous_rows = true,
+          .free = true};
+}
 
-inline constexpr std::array tensor_texts{
-    hidden("hidden"),
-    weight("lm_head_weight"),
-    bias("lm_head_bias"),
-    tensor_text{.name = "targets", .shapes = loss_forms::of_tokens, .types = dtype::i32},
-    loss_forms::of_each_token("weights", dtype::f32),
-    loss_forms::of_each_token("mask", dtype::u8),
-    loss_forms::loss_output(),
-    loss_forms::reduced_like_loss("z_loss"),
-    loss_forms::one_number("weight_sum"),
-    loss_forms::one_number("accuracy"),
-    tensor_text{.name = "d_loss", .shapes = loss_forms::of_losses, .types = dtype::f32},
-    gradient_of("hidden", hidden("d_hidden")),
-    gradient_of("lm_head_weight", parameter("d_lm_head_weight", of_weight)),
-    gradient_of("lm_head_bias", bias("d_lm_head_bias")),
-};
+consteval auto tensors_with(tensor_use sums) {
+  return std::array{
+      hidden("hidden"),
+      weight("lm_head_weight"),
+      bias("lm_head_bias"),
+      tensor_text{.name = "targets", .shapes = loss_forms::of_tokens, .types = dtype::i32},
+      loss_forms::of_each_token("weights", dtype::f32),
+      loss_forms::of_each_token("mask", dtype::u8),
+      loss_forms::loss_output(),
+      loss_forms::reduced_like_loss("z_loss"),
+      loss_forms::one_number("weight_sum"),
+      loss_forms::one_number("accuracy"),
+      logit_sums(sums),
+      tensor_text{.name = "d_loss", .shapes = loss_forms::of_losses, .types = dtype::f32},
+      gradient_of("hidden", hidden("d_hidden")),
+      gradient_of("lm_head_weight", parameter("d_lm_head_weight", of_weight)),
+      gradient_of("lm_head_bias", bias("d_lm_head_bias")),
+  };
+}
+inline constexpr auto tensor_texts = tensors_with(tensor_use::output);
+inline constexpr auto backward_texts = tensors_with(tensor_use::input);
 inline constexpr auto layouts = std::span(loss_forms::layouts).first<loss_forms::hard_layouts>();
 consteval std::int8_t tensor(std::string_view name) {
   return declared::tensor_named(tensor_texts, name);
@@ -108,13 +122,17 @@ inline bool hook(const bound_call& call, status& failure) {
          loss_forms::are_equal_parts(call, wanted.world_size, classes, "lm_head_weight", failure);
 }
 
-inline constexpr signature form =
-    declared::signature_of<linear_cross_entropy_problem, tensor_texts, dims, layouts>({
-        .options = option_forms,
-        .rules = rules,
-        .layout_of = &layout_of,
-        .hook = &hook,
-    });
+template <const auto& Texts>
+consteval signature form_of() {
+  return declared::signature_of<linear_cross_entropy_problem, Texts, dims, layouts, tensor_texts>({
+      .options = option_forms,
+      .rules = rules,
+      .layout_of = &layout_of,
+      .hook = &hook,
+  });
+}
+inline constexpr signature form = form_of<tensor_texts>();
+inline constexpr signature backward_form = form_of<backward_texts>();
 
 // Where a kernel finds them.
 
@@ -137,6 +155,7 @@ inline constexpr auto bindings = declared::bindings_in(
                    loss_forms::rows_at("targets", tokens + offsetof(loss_tokens, targets)),
                    loss_forms::rows_at("z_loss", of_form + offsetof(cross_entropy_form, z_part)),
                    binding_text{"accuracy", of_form + offsetof(cross_entropy_form, accuracy)},
+                   loss_forms::rows_at("logit_sums", base + offsetof(kernel, logit_sums)),
                    loss_forms::rows_at("hidden", base + offsetof(kernel, hidden)),
                    loss_forms::rows_at("d_hidden", base + offsetof(kernel, d_hidden)),
                    parameter_at("lm_head_weight", offsetof(kernel, weight)),
@@ -165,10 +184,10 @@ inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, 
 inline constexpr std::array operations{
     declared::operation_of("fused_linear_cross_entropy", 0, form, lower,
                            "hidden! lm_head_weight! lm_head_bias targets! weights mask loss! "
-                           "z_loss weight_sum accuracy"),
-    declared::operation_of("fused_linear_cross_entropy_backward", 1, form, lower,
+                           "z_loss weight_sum accuracy logit_sums"),
+    declared::operation_of("fused_linear_cross_entropy_backward", 1, backward_form, lower,
                            "hidden! lm_head_weight! lm_head_bias targets! weights mask d_loss! "
-                           "d_hidden! d_lm_head_weight! d_lm_head_bias"),
+                           "logit_sums d_hidden! d_lm_head_weight! d_lm_head_bias"),
 };
 
 }  // namespace tessera::linear_cross_entropy_table

@@ -105,6 +105,26 @@ class linear_rows {
   };
   using tile_rows = std::array<tile_row, shape::tokens>;
 
+  static float* sums_at(const token_rows& rows, const token_place& at) {
+    return static_cast<float*>(rows.data) + offset_of<isa_type>(rows, at);
+  }
+  /// Leaves what gradients may be given.
+  void save(const token_place& at, const logit_sums& sums) const {
+    if (args_.logit_sums.data == nullptr) return;
+    float* const to = sums_at(args_.logit_sums, at);
+    to[0] = sums.maximum, to[1] = static_cast<float>(sums.powers);
+  }
+  /// The same as it is given, for all rows of a tile.
+  void take_sums(const tile_type& tile, tile_rows& rows) const {
+    for (int row = 0; row < tile.count(); ++row) {
+      const token_place at = tile.place(row);
+      const float* const from = sums_at(args_.logit_sums, at);
+      tile_row& of = rows[static_cast<std::size_t>(row)];
+      of.target.target = target_of<isa_type>(args_.tokens, at);
+      of.sums = {.maximum = from[0], .powers = static_cast<double>(from[1])};
+    }
+  }
+
   /// The sums of all rows of a tile; parts of the classes by themselves first.
   void sum_up(const tile_type& tile, tile_rows& rows) const {
     for (int row = 0; row < tile.count(); ++row) {
@@ -157,8 +177,10 @@ class linear_cross_entropy_forward : linear_rows<Kernel> {
     auto* const totals = reinterpret_cast<loss_totals*>(workspace);
     auto* const rows = reinterpret_cast<std::int64_t*>(totals + this->most_tiles());
     auto* const scratch = reinterpret_cast<std::byte*>(rows + this->most_rows());
-    const std::int64_t active =
-        this->find_active(rows, [&](const token_place& at) { outputs.skip(at); });
+    const std::int64_t active = this->find_active(rows, [&](const token_place& at) {
+      outputs.skip(at);
+      this->save(at, {.maximum = 0});
+    });
     const std::int64_t tiles = base::tiles_of(active);
     prim::parallel_items<isa_type>(tiles, threads, [&](std::int64_t item, int thread) {
       linear_tile<Kernel> tile(args, this->scratch_at(scratch, thread, false));
@@ -171,6 +193,7 @@ class linear_cross_entropy_forward : linear_rows<Kernel> {
         const token_place at = tile.place(row);
         outputs.add(own, at, weight_of<isa_type>(args.tokens, at),
                     this->row_.value(of.sums, of.target));
+        this->save(at, of.sums);
       }
       totals[item] = own;
     });

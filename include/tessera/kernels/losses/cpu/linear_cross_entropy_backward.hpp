@@ -84,7 +84,11 @@ class linear_cross_entropy_backward : linear_rows<Kernel> {
     enter(memory, item, tile);
     linear_gradient* const gradients = memory.gradients + item * shape::tokens;
     typename base::tile_rows sums;
-    this->sum_up(tile, sums);
+    if (args.logit_sums.data == nullptr) {
+      this->sum_up(tile, sums);
+    } else {
+      this->take_sums(tile, sums);
+    }
     for (int row = 0; row < tile.count(); ++row) {
       const auto& of = sums[static_cast<std::size_t>(row)];
       const token_place at = tile.place(row);

@@ -80,7 +80,14 @@ logit_sums sums_of_block(const float* x, const float* p, int count, bool smooth)
   const auto from = vec::broadcast(shift);
   sums.powers = sum_of_powers<Isa>(x, count, shift, prim::log2_e);
   const auto difference = [&](int at) { return vec::sub(vec::load(x + at), from); };
-  if (smooth) sums.differences = sum_of<Isa>(count, difference);
+  if (smooth) {
+    // In units whose sum is a float also where masks are the least number.
+    constexpr float unit = 0x1p32f;
+    const auto by = vec::broadcast(1 / unit), begin = vec::broadcast(-shift / unit);
+    sums.differences = static_cast<double>(unit) * sum_of<Isa>(count, [&](int at) {
+                         return vec::fma(vec::load(x + at), by, begin);
+                       });
+  }
   if (p == nullptr) return sums;
   sums.shares = sum_of<Isa>(count, [&](int at) { return vec::load(p + at); });
   // A share of 0 has no part in the sum, also where the logit is -inf.

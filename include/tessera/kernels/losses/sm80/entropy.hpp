@@ -37,11 +37,17 @@ struct entropy_terms {
   __device__ __forceinline__ bool is_smoothed() const { return elsewhere != 0; }
 };
 
+/// x - from, in units whose sum over all classes is a float also where masks are the least number.
+inline constexpr float difference_unit = 0x1p32f;
+__device__ __forceinline__ float difference_of(float x, float from) {
+  return fmaf(x, 1 / difference_unit, -from / difference_unit);
+}
+
 /// Sums over classes of a row.
 struct logit_sums {
   float maximum = minus_infinity;
   float powers = 0;       ///< of exp(x - maximum)
-  float differences = 0;  ///< of x - maximum; where labels are smoothed
+  float differences = 0;  ///< of x - maximum, in their unit; where labels are smoothed
   float count = 0;        ///< of these
   float shares = 0;       ///< of the shares p of classes; where these are given
   float products = 0;     ///< of p (x - maximum)
@@ -50,7 +56,10 @@ struct logit_sums {
   __device__ __forceinline__ void move_to(float to) {
     const float change = finite_maximum(maximum) - finite_maximum(to);
     if (powers != 0) powers *= prim::cuda::exp2_fast(change * prim::log2_e);
-    if (count != 0) differences = fmaf(count, change, differences);
+    if (count != 0) {
+      const float moved = difference_of(finite_maximum(maximum), finite_maximum(to));
+      differences = fmaf(count, moved, differences);
+    }
     if (shares != 0) products = fmaf(shares, change, products);
     maximum = to;
   }
@@ -87,7 +96,7 @@ struct logit_sums {
 #pragma unroll
     for (int i = 0; i < unit_size; ++i) {
       if (!units.holds(first + i)) continue;
-      differences += x[i] - shift;
+      differences += difference_of(x[i], shift);
       count += 1;
     }
   }
@@ -170,7 +179,8 @@ __device__ __forceinline__ token_value entropy_value(const entropy_terms& terms,
   } else {
     loss = log_sum - (terms.on_target - terms.elsewhere) * (static_cast<double>(of_target) - shift);
     if (terms.is_smoothed()) {
-      loss -= terms.elsewhere * static_cast<double>(sums.differences) + terms.entropy;
+      loss -= terms.elsewhere * difference_unit * static_cast<double>(sums.differences);
+      loss -= terms.entropy;
     }
   }
   return {.loss = weight * (loss + beside), .beside = weight * beside, .weight = weight};

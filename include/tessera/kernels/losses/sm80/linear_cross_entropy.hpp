@@ -90,11 +90,13 @@ class linear_cross_entropy_row {
     const linear_steps<element> steps(args_, memory_, rows);
     const bool smoothed = steps.terms().elsewhere != 0;
     steps.gather();
-    for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
-      multiply(logits_of(chunk), rows);
-      rows.run(&add_logits, grid, args_, memory_.active, chunk, smoothed, grid.by_warp,
-               memory_.known);
-    });
+    if (!Backward || args_.logit_sums.data == nullptr) {
+      for_each_chunk([&](const logit_chunk& chunk, const row_grid& grid) {
+        multiply(logits_of(chunk), rows);
+        rows.run(&add_logits, grid, args_, memory_.active, chunk, smoothed, grid.by_warp,
+                 memory_.known);
+      });
+    }
     if constexpr (Backward) {
       differentiate(rows, steps);
     } else {

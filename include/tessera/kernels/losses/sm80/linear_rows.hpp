@@ -47,10 +47,22 @@ struct logit_chunk {
   }
 };
 
-/// Finds them: one block. Values of the others, which are all 0, are kept (null: none are).
+/// Where a token's largest logit is kept, and behind it the sum of powers relative to it.
+__device__ __forceinline__ float* sums_at(const token_rows& rows, const token_place& at) {
+  return static_cast<float*>(rows.data) + at.offset_in(rows);
+}
+__device__ __forceinline__ void save_sums(const token_rows& rows, const token_place& at,
+                                          float maximum, float powers) {
+  if (rows.data == nullptr) return;
+  float* const to = sums_at(rows, at);
+  to[0] = maximum, to[1] = powers;
+}
+
+/// Finds them: one block. Values of the others, which are all 0, are kept (null: none are), and so
+/// are their sums.
 static __global__ void __launch_bounds__(total_threads)
-    find_active(const loss_tokens tokens, const token_rows beside, const active_tokens active,
-                token_value* values) {
+    find_active(const loss_tokens tokens, const token_rows beside, const token_rows sums,
+                const active_tokens active, token_value* values) {
   __shared__ int of_warps[total_threads / 32];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   std::int64_t found = 0;
@@ -60,7 +72,10 @@ static __global__ void __launch_bounds__(total_threads)
     if (row < count_of(tokens)) {
       const token_place at(tokens, row);
       counts = weight_of(tokens, at) != 0;
-      if (!counts && values != nullptr) put_value(tokens, beside, at, row, {}, values);
+      if (!counts && values != nullptr) {
+        put_value(tokens, beside, at, row, {}, values);
+        save_sums(sums, at, 0, 0);
+      }
     }
     const unsigned ballot = __ballot_sync(prim::cuda::all_lanes, counts);
     __syncthreads();
@@ -181,9 +196,10 @@ static __global__ void __launch_bounds__(token_threads)
   const bool correct = own.of_target >= own.sums.maximum && own.of_target > own.before;
   if (correct) value.correct = weight;
   put_value(args.tokens, args.form.z_part, at, row, value, values);
+  save_sums(args.logit_sums, at, own.sums.maximum, own.sums.powers);
 }
 
-/// What makes gradients of the logits of tokens that count.
+/// What makes gradients of the logits of tokens that count, from given sums if there are any.
 static __global__ void __launch_bounds__(token_threads)
     linear_factors(const linear_cross_entropy_kernel_args args, const entropy_terms terms,
                    const active_tokens active, const linear_row* known, const double* weight_sum,
@@ -193,7 +209,14 @@ static __global__ void __launch_bounds__(token_threads)
   const token_place at(args.tokens, active.rows[place]);
   const std::int64_t target = target_of(args.tokens, at);
   const double factor = gradient_factor(args.tokens, at, weight_of(args.tokens, at), weight_sum);
-  gradients[place] = {logit_gradient::of(terms, known[place].sums, target, factor), target};
+  logit_sums sums;
+  if (args.logit_sums.data == nullptr) {
+    sums = known[place].sums;
+  } else {
+    const float* const given = sums_at(args.logit_sums, at);
+    sums.maximum = given[0], sums.powers = given[1];
+  }
+  gradients[place] = {logit_gradient::of(terms, sums, target, factor), target};
 }
 
 /// The logits of a chunk become their gradients. `to` may be their memory.

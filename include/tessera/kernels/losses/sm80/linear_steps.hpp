@@ -67,7 +67,7 @@ class linear_steps {
   void gather() const {
     const std::int64_t tokens = count_of(args_.tokens);
     rows_.enqueue(&find_active, 1, total_threads, 0, args_.tokens, args_.form.z_part,
-                  memory_.active, memory_.rows.values);
+                  args_.logit_sums, memory_.active, memory_.rows.values);
     rows_.enqueue(&gather_hidden<Element>, tokens, 256, 0, args_, memory_.active, memory_.hidden,
                   whole_chunks(args_.columns), backwards_);
   }

@@ -2,7 +2,7 @@
 // wgmma. No logit is stored: tiles of them become sums, or gradients.
 //
 //   loss:        for each chunk of classes { tiles of logits: their sums; sums of each token }
-//   gradients:   the same, then
+//   gradients:   the same unless sums are given, then
 //                for each chunk of classes { tiles of logits: their gradients;
 //                  d_hidden += gradients weight^T; d_weight = hidden^T gradients; d_bias }
 //
@@ -123,7 +123,7 @@ class linear_cross_entropy_row {
     rows.enqueue(&place_targets, (tokens + sm80::token_threads - 1) / sm80::token_threads,
                  sm80::token_threads, 0, args_.tokens, memory_.active, memory_.targets);
     if (tokens > 0) rows.enqueue(place, 1, 32, 0, group(), memory_.table, rows_of_cluster_);
-    sum_all(rows);
+    if (!Backward || args_.logit_sums.data == nullptr) sum_all(rows);
     if constexpr (Backward) {
       steps.prepare_gradients();
       if (tokens == 0) {

@@ -133,7 +133,7 @@ struct sum_logits {
       float again = shift;
       asm volatile("" : "+f"(again));  // or all differences would be kept from above till here
       for_each_of_row(half, x, [&](float each, int column) {
-        if (column < columns) differences += each - again;
+        if (column < columns) differences += sm80::difference_of(each, again);
       });
       differences = prim::cuda::sum_of_quad(differences);
     }

@@ -17,9 +17,12 @@
 #include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/split_products.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::quantized::sm90 {
+
+using prim::cuda::accumulator;
 
 /// The tile of a block.
 template <thin_code Code, int Rows, int Span>
@@ -77,6 +80,8 @@ class few_sums {
   static constexpr int flush = Span * box::spans;
   static constexpr bool whole = sm80::is_whole(Code);
   static_assert(!whole || Span == 64);
+  /// Offsets of the four groups of a stage are multiplied with sums of x by the matrix unit.
+  static constexpr bool offsets_apart = whole && box::spans == 1;
 
   struct group_numbers {
     float scale[2], offset[2];  ///< of outputs g and g + 8
@@ -128,8 +133,9 @@ class few_sums {
     const std::uint32_t codes = base_ + code_at_ + ring_.stage() * shape::code_bytes;
     const std::uint32_t x =
         base_ + static_cast<std::uint32_t>(offsetof(memory, x)) + ring_.stage() * shape::x_bytes;
-    float scaled[tiles][parts][4] = {};
+    accumulator scaled[tiles][parts] = {};
     float sums[tiles][parts][4];
+    if constexpr (offsets_apart) add_offsets(stage * shape::columns, x, scaled);
 #pragma unroll
     for (int panel = 0; panel < few_panels; ++panel) {
       std::uint32_t words[tiles][2][2];
@@ -173,8 +179,7 @@ class few_sums {
         const int first = column + 32 - flush;
 #pragma unroll
         for (int tile = 0; tile < tiles; ++tile) {
-          scale(numbers_of(stage * shape::columns + first, tile), x, first / Span, sums[tile],
-                scaled[tile]);
+          scale(numbers_of(stage * shape::columns + first, tile), x, sums[tile], scaled[tile]);
         }
       }
     }
@@ -232,32 +237,62 @@ class few_sums {
     return to;
   }
 
-  /// Sums of a group go to those of the stage.
-  __device__ __forceinline__ void scale(const group_numbers& own, std::uint32_t x, int span,
-                                        const float (&sums)[parts][4],
-                                        float (&scaled)[parts][4]) const {
+  /// Lane t of a quad has the offsets of panel t, and sums of x over it, as two tf32 numbers each.
+  __device__ __forceinline__ void add_offsets(int first, std::uint32_t x,
+                                              accumulator (&scaled)[tiles][parts]) const {
+    using prim::cuda::multiply_add_tf32;
+    std::uint32_t of_x[parts][2];
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
-      if constexpr (whole) {
+      const std::uint32_t sum =
+          prim::cuda::load_shared_4(x + static_cast<std::uint32_t>(box::sums_at + part * 32) +
+                                    (t_ * box::columns + lane_ / 4) * 4);
+      prim::cuda::split(sum, of_x[part][0], of_x[part][1]);
+    }
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+      const group_numbers own = numbers_of(first + static_cast<int>(t_) * 64, tile);
+      std::uint32_t high[2], low[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        prim::cuda::split(__float_as_uint(own.offset[r]), high[r], low[r]);
+      }
+      const std::uint32_t of_high[4] = {high[0], high[1], high[0], high[1]};
+      const std::uint32_t of_low[4] = {low[0], low[1], low[0], low[1]};
+#pragma unroll
+      for (int part = 0; part < parts; ++part) {
+        multiply_add_tf32<0>(scaled[tile][part], of_low, of_x[part]);
+        multiply_add_tf32<0>(scaled[tile][part], of_high, of_x[part]);
+      }
+    }
+  }
+
+  /// Sums of a group go to those of the stage.
+  __device__ __forceinline__ void scale(const group_numbers& own, std::uint32_t x,
+                                        const float (&sums)[parts][4],
+                                        accumulator (&scaled)[parts]) const {
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      if constexpr (whole && !offsets_apart) {
         std::uint32_t of_x[2];
-        const int line = box::spans > 1 ? 0 : span * box::columns;
         prim::cuda::load_shared_8(
-            of_x[0], of_x[1],
-            x + static_cast<std::uint32_t>(box::sums_at + (line + part * 8) * 4) + t_ * 8);
+            of_x[0], of_x[1], x + static_cast<std::uint32_t>(box::sums_at + part * 32) + t_ * 8);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          scaled[part][i] = fmaf(__uint_as_float(of_x[i % 2]), own.offset[i / 2], scaled[part][i]);
+          scaled[part].at[i] =
+              fmaf(__uint_as_float(of_x[i % 2]), own.offset[i / 2], scaled[part].at[i]);
         }
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        scaled[part][i] = fmaf(sums[part][i], own.scale[i / 2], scaled[part][i]);
+        scaled[part].at[i] = fmaf(sums[part][i], own.scale[i / 2], scaled[part].at[i]);
       }
     }
   }
 
   /// Sums of a stage as numbers of the result.
-  __device__ __forceinline__ void restore(std::uint32_t x, const float (&scaled)[tiles][parts][4]) {
+  __device__ __forceinline__ void restore(std::uint32_t x,
+                                          const accumulator (&scaled)[tiles][parts]) {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       std::uint32_t factors[2];
@@ -268,7 +303,7 @@ class few_sums {
       for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          totals_[tile][part][i] = fmaf(scaled[tile][part][i] * few_factor<Code>,
+          totals_[tile][part][i] = fmaf(scaled[tile][part].at[i] * few_factor<Code>,
                                         __uint_as_float(factors[i % 2]), totals_[tile][part][i]);
         }
       }
