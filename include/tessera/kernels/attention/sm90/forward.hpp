@@ -100,7 +100,7 @@ class consumer {
       float most[2];
       set_reference(lane_, args_, uncapped, most);
       leave_out_unused(planned, warpgroup_, lane_);
-      if constexpr (Traits::trusts_reference) lane_.looks = begins_to_look(lane_, args_, most);
+      if constexpr (Traits::trusts_reference) begin_to_trust(lane_, args_, most);
       exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
@@ -195,7 +195,7 @@ class consumer {
     if (hides) hide_scores(planned, tile);
     const bool moved =
         Traits::trusts_reference
-            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors())
+            ? weigh_by_reference(lane_, args_, tile, follows, places_of_rows(), keys, factors())
             : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();

@@ -118,19 +118,19 @@ class key_parts {
       for (int piece = first_piece; piece < end; ++piece) {
         const float4* const place = place_of(piece);
         const float4 state = state_of(piece);
-        const float first = prim::cuda::exp2_fast(state.x - most[0]);
-        const float second = prim::cuda::exp2_fast(state.y - most[1]);
+        const float first = step_factor<Traits>(state.x - most[0]);
+        const float second = step_factor<Traits>(state.y - most[1]);
         if (begin == 0) {
-          lane_.sum[0] = fmaf(first, state.z, lane_.sum[0]);
-          lane_.sum[1] = fmaf(second, state.w, lane_.sum[1]);
+          lane_.sum[0] += stepped<Traits>(state.z, first);
+          lane_.sum[1] += stepped<Traits>(state.w, second);
         }
 #pragma unroll
         for (int i = begin; i < last; ++i) {
           const float4 four = __ldcg(place + i * prim::cuda::warpgroup_size);
-          lane_.out[4 * i] = fmaf(first, four.x, lane_.out[4 * i]);
-          lane_.out[4 * i + 1] = fmaf(first, four.y, lane_.out[4 * i + 1]);
-          lane_.out[4 * i + 2] = fmaf(second, four.z, lane_.out[4 * i + 2]);
-          lane_.out[4 * i + 3] = fmaf(second, four.w, lane_.out[4 * i + 3]);
+          lane_.out[4 * i] += stepped<Traits>(four.x, first);
+          lane_.out[4 * i + 1] += stepped<Traits>(four.y, first);
+          lane_.out[4 * i + 2] += stepped<Traits>(four.z, second);
+          lane_.out[4 * i + 3] += stepped<Traits>(four.w, second);
         }
       }
     }
