@@ -69,7 +69,8 @@ def judge(path, quick):
     judged, wrong = 0, 0
     for name, code in code_of(path):
         row = ROW.search(name)
-        if not row or not ROW_OF_SM90.search(row[0]) or "forward_kernel" not in name:
+        # Rows over pages have a kernel of sm80 beside theirs.
+        if not row or not ROW_OF_SM90.search(row[0]) or "14forward_kernelI" not in name or "4sm80" in name:
             continue
         if quick and "_f16_" in row[0]:
             continue
