@@ -192,32 +192,17 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
   lane.far = false;
 }
 
-/// What makes sums relative to a reference that lies `-difference` powers of 2 above their own.
-/// Where references are raised sums are up to 2^90, and of those steps of more than 2^120 leave
-/// something: their factor, which would be 0, is handed on as its root, below 0.
-template <class Traits>
-__device__ __forceinline__ float step_factor(float difference) {
-  if (Traits::raises_reference && difference < -120.0f) {
-    return -prim::cuda::exp2_fast(0.5f * difference);
-  }
-  return prim::cuda::exp2_fast(difference);
-}
-__device__ __forceinline__ float root_or_one(float factor) {
-  return factor < 0.0f ? factor : 1.0f;
-}
-template <class Traits>
-__device__ __forceinline__ float stepped(float sum, float factor) {
-  return Traits::raises_reference ? sum * factor * root_or_one(factor) : sum * factor;
-}
-
 /// Moves references that a score has passed too far. The products that add to `out` are under way:
-/// if this is true, `rescale_out` is to follow when they have ended, by factors that wait in shared
-/// memory, where `factors` is the lane's: in registers they would be in the way of every tile.
+/// `rescale_out` is to follow when they have ended, as often as this says, by factors that wait in
+/// shared memory, where `factors` is the lane's: in registers they would be in the way of every
+/// tile. Twice, by roots, where references were trusted and steps are long: of sums of 2^90 a step
+/// of 2^-150 leaves something, and its factor would be 0.
 /// `must`: they move to the maximum, passed too far or not.
 template <class Traits>
-__device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
-                                               bool uncapped, float2* factors, bool must = false) {
+__device__ __forceinline__ int follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
+                                              bool uncapped, float2* factors, bool must = false) {
   const float raised = raise_of(lane);
+  const bool trusted = Traits::raises_reference && !lane.looks;
   const auto passes = [&](float most, int half) {
     if constexpr (Traits::codes_of_heads) {
       return most * lane.scale > lane.reference[half] + args.rescale_above;
@@ -228,7 +213,7 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
   // No capped product is larger than the product without its sign, which is there already.
   if (Traits::caps_exponents && uncapped &&
       !prim::cuda::any_of_warp(passes(lane.size[0], 0) || passes(lane.size[1], 1))) {
-    return false;
+    return 0;
   }
   float most[2];
   largest_scores(lane, args, uncapped, most);
@@ -241,21 +226,29 @@ __device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const la
       must = raise_of(lane) != raised;
     }
   }
-  if (!prim::cuda::any_of_warp(must || passes(most[0], 0) || passes(most[1], 1))) return false;
+  if (!prim::cuda::any_of_warp(must || passes(most[0], 0) || passes(most[1], 1))) return 0;
   float rescale[2];
+  bool is_long = false;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
     const float reference = fmaxf(logit - headroom_of(Traits::config, Traits::trusts_reference),
                                   lane.reference[half] - raised) +
                             raise_of(lane);
-    rescale[half] = step_factor<Traits>(lane.reference[half] - reference);
+    rescale[half] = lane.reference[half] - reference;
+    is_long |= rescale[half] < -120.0f;
     lane.reference[half] = reference;
-    lane.sum[half] = stepped<Traits>(lane.sum[half], rescale[half]);
+  }
+  const bool by_roots = trusted && prim::cuda::any_of_warp(is_long);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    rescale[half] = prim::cuda::exp2_fast(by_roots ? 0.5f * rescale[half] : rescale[half]);
+    lane.sum[half] *= rescale[half];
+    if (by_roots) lane.sum[half] *= rescale[half];
   }
   // The four lanes of a quad have the same rows, and so the same factors, in one place.
   *factors = make_float2(rescale[0], rescale[1]);
-  return true;
+  return by_roots ? 2 : 1;
 }
 
 /// Makes sums of values relative to references that have moved.
@@ -265,12 +258,6 @@ __device__ __forceinline__ void rescale_out(lane_tile<Traits>& lane, const float
 #pragma unroll
   for (int i = 0; i < Traits::v_columns / 2; ++i) {
     lane.out[i] *= half_of(i) == 0 ? rescale.x : rescale.y;
-  }
-  if constexpr (Traits::raises_reference) {
-    if (!prim::cuda::any_of_warp(rescale.x < 0.0f || rescale.y < 0.0f)) return;
-    const float again[2] = {root_or_one(rescale.x), root_or_one(rescale.y)};
-#pragma unroll
-    for (int i = 0; i < Traits::v_columns / 2; ++i) lane.out[i] *= again[half_of(i)];
   }
 }
 

@@ -103,7 +103,7 @@ struct kernel_traits {
   static constexpr bool reads_runs = requires { Kernel::reads_runs; };
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
-  /// 64 would spill 8 bytes, functors that add distances 84 (12 at head dim 128, a twentieth
+  /// 64 would spill 8 bytes, functors that add distances 84 (24 at head dim 128, a twentieth
   /// faster).
   static constexpr bool trusts_reference =
       (!modifies || whole_tiles || (adds_distances && config.head_dim > 64)) && !drops &&

@@ -126,13 +126,13 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
 }
 
 /// Scores of a tile become weights. `follows`: maxima are looked for, as some may be -inf, rows
-/// have seen none before, or the warp does not trust its references. True if `rescale_out` is to
+/// have seen none before, or the warp does not trust its references. How often `rescale_out` is to
 /// follow.
 template <class Traits>
-__device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
-                                                   int tile, bool follows, std::uint32_t queries,
-                                                   std::uint32_t keys, float2* factors) {
-  bool moved = false;
+__device__ __forceinline__ int weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
+                                                  int tile, bool follows, std::uint32_t queries,
+                                                  std::uint32_t keys, float2* factors) {
+  int moved = 0;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
   if constexpr (Traits::codes_of_heads) {
@@ -143,8 +143,10 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
     const bool too_large = exponentiate(lane, args, false, sum);
     const bool again = !follows && prim::cuda::any_of_warp(too_large);
     if constexpr (Traits::codes_of_heads) {
-      if (again) lower_weights(lane, sum, factors);
-      moved = moved || again;
+      if (again) {
+        lower_weights(lane, sum, factors);
+        moved = 1;
+      }
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
       if constexpr (Traits::adds_distances) add_distances(args, tile, lane);
