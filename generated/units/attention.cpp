@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "32d5add61f39cf75";
-  if (kind == device_kind::cuda) return "e3da9a342f9c968f";
+  if (kind == device_kind::cuda) return "7ac5c926ec890892";
   return {};
 }
 

@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "eeb143fbf12a6ae2";
-  if (kind == device_kind::cuda) return "92f9e4013b5b5ca9";
+  if (kind == device_kind::cuda) return "3a2071759d8a9f1a";
   return {};
 }
 

@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "99d8b499a05640ee";
-  if (kind == device_kind::cuda) return "1d5ce44a9e7f6f59";
+  if (kind == device_kind::cuda) return "11729921f01c096c";
   return {};
 }
 
