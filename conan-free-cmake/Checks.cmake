@@ -90,10 +90,16 @@ endif()
 
 if(plain AND TESSERA_CUDA_ARCHITECTURES AND CMAKE_BUILD_TYPE STREQUAL "Release")
   tessera_quick_device_flags(quick_flags)
-  tessera_check(cuda_resources COMMAND Python3::Interpreter ${checks}/cuda_resources.py
-    $<TARGET_FILE:tessera> $<$<BOOL:${quick_flags}>:--quick>)
-  tessera_check(cuda_resources_can_fail COMMAND Python3::Interpreter ${checks}/cuda_resources.py
-    --planted ${CMAKE_CUDA_COMPILER})
+  set(judges cuda_resources)
+  if(TESSERA_CUDA_ARCHITECTURES MATCHES "90a")
+    list(APPEND judges cuda_instructions)
+  endif()
+  foreach(check IN LISTS judges)
+    tessera_check(${check} COMMAND Python3::Interpreter ${checks}/${check}.py
+      $<TARGET_FILE:tessera> $<$<BOOL:${quick_flags}>:--quick>)
+    tessera_check(${check}_can_fail COMMAND Python3::Interpreter ${checks}/${check}.py
+      --planted ${CMAKE_CUDA_COMPILER})
+  endforeach()
 endif()
 
 if(CMAKE_EXPORT_COMPILE_COMMANDS)

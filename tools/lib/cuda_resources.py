@@ -96,3 +96,13 @@ def kernels_of(path):
             if row and REGISTERS in known and f".text.{name}" in lengths:
                 local = max(known.get(FRAME_BYTES, 0), lengths.get(f".nv.local.{name}", 0))
                 yield Kernel(row, known[REGISTERS], local, lengths[f".text.{name}"])
+
+
+def code_of(path):
+    """Name and machine code of every kernel, once for each architecture."""
+    with open(path, "rb") as file:
+        data = file.read()
+    for cubin in cubins(data):
+        for name, content, _ in sections(cubin):
+            if name.startswith(".text."):
+                yield name.removeprefix(".text."), content

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm90/functor_rows.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -77,12 +78,20 @@ __device__ __forceinline__ bool lie_far_apart(const lane_tile<Traits>& lane) {
   return prim::cuda::any_of_warp(far);
 }
 
-/// Whether the scores of the first tile say that the warp is to look for maxima in the rest.
+/// What the scores of the first tile say of later ones: the warp is to look for maxima, or its
+/// references, which are the maxima of the tile, are raised.
 template <class Traits>
-__device__ __forceinline__ bool begins_to_look(const lane_tile<Traits>& lane,
-                                               const launch_args& args, const float (&most)[2]) {
-  if constexpr (Traits::codes_of_heads) return lie_far_apart(lane);
-  return lie_far_below(lane, args, most);
+__device__ __forceinline__ void begin_to_trust(lane_tile<Traits>& lane, const launch_args& args,
+                                               const float (&most)[2]) {
+  if constexpr (Traits::codes_of_heads) {
+    lane.looks = lie_far_apart(lane);
+  } else {
+    doubt_reference(lane, args, most, 0.0f);
+    if constexpr (Traits::raises_reference) {
+#pragma unroll
+      for (float& reference : lane.reference) reference += raise_of(lane);
+    }
+  }
 }
 
 /// Weights of a tile, of which some are too large for 8 bits, and their `sum` become relative to
@@ -116,13 +125,14 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
   lane.looks = prim::cuda::any_of_warp(looks);
 }
 
-/// Scores become weights. `follows`: maxima are looked for, as some may be -inf, rows have seen
-/// none before, or the warp does not trust its references. True if `rescale_out` is to follow.
+/// Scores of a tile become weights. `follows`: maxima are looked for, as some may be -inf, rows
+/// have seen none before, or the warp does not trust its references. How often `rescale_out` is to
+/// follow.
 template <class Traits>
-__device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
-                                                   bool follows, std::uint32_t queries,
-                                                   std::uint32_t keys, float2* factors) {
-  bool moved = false;
+__device__ __forceinline__ int weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
+                                                  int tile, bool follows, std::uint32_t queries,
+                                                  std::uint32_t keys, float2* factors) {
+  int moved = 0;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
   if constexpr (Traits::codes_of_heads) {
@@ -133,12 +143,15 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
     const bool too_large = exponentiate(lane, args, false, sum);
     const bool again = !follows && prim::cuda::any_of_warp(too_large);
     if constexpr (Traits::codes_of_heads) {
-      if (again) lower_weights(lane, sum, factors);
-      moved = moved || again;
+      if (again) {
+        lower_weights(lane, sum, factors);
+        moved = 1;
+      }
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
+      if constexpr (Traits::adds_distances) add_distances(args, tile, lane);
       moved = follow_maximum(lane, args, false, factors, true);
-      follows = lane.looks = true;
+      follows = true;
       continue;
     }
     lane.sum[0] += sum[0];
