@@ -100,7 +100,7 @@ class consumer {
       float most[2];
       set_reference(lane_, args_, uncapped, most);
       leave_out_unused(planned, warpgroup_, lane_);
-      if constexpr (Traits::trusts_reference) begin_to_trust(lane_, args_, most);
+      if constexpr (Traits::trusts_reference) lane_.looks = begins_to_look(lane_, args_, most);
       exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
@@ -193,7 +193,7 @@ class consumer {
     if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
     const bool uncapped = modify_scores(planned, tile, hides, ahead);
     if (hides) hide_scores(planned, tile);
-    const int moved =
+    const bool moved =
         Traits::trusts_reference
             ? weigh_by_reference(lane_, args_, tile, follows, places_of_rows(), keys, factors())
             : follow_maximum(lane_, args_, uncapped, factors());
@@ -208,8 +208,7 @@ class consumer {
     prim::cuda::keep_in_place(lane_.out);
     prim::cuda::keep_in_place(lane_.weights);
     release_values();
-    if (moved > 0) rescale_out(lane_, factors());
-    if (Traits::raises_reference && moved > 1) rescale_out(lane_, factors());
+    if (moved) rescale_out(lane_, factors());
     // Only now: ptxas runs products one after the other where registers of a later one are written
     // while one is under way.
     round_weights(lane_);

@@ -118,24 +118,19 @@ class key_parts {
       for (int piece = first_piece; piece < end; ++piece) {
         const float4* const place = place_of(piece);
         const float4 state = state_of(piece);
-        // By roots, as in `follow_maximum`.
-        constexpr float share = Traits::raises_reference ? 0.5f : 1.0f;
-        const float first = prim::cuda::exp2_fast(share * (state.x - most[0]));
-        const float second = prim::cuda::exp2_fast(share * (state.y - most[1]));
-        const auto stepped = [](float sum, float factor) {
-          return Traits::raises_reference ? sum * factor * factor : sum * factor;
-        };
+        const float first = prim::cuda::exp2_fast(state.x - most[0]);
+        const float second = prim::cuda::exp2_fast(state.y - most[1]);
         if (begin == 0) {
-          lane_.sum[0] += stepped(state.z, first);
-          lane_.sum[1] += stepped(state.w, second);
+          lane_.sum[0] = fmaf(first, state.z, lane_.sum[0]);
+          lane_.sum[1] = fmaf(second, state.w, lane_.sum[1]);
         }
 #pragma unroll
         for (int i = begin; i < last; ++i) {
           const float4 four = __ldcg(place + i * prim::cuda::warpgroup_size);
-          lane_.out[4 * i] += stepped(four.x, first);
-          lane_.out[4 * i + 1] += stepped(four.y, first);
-          lane_.out[4 * i + 2] += stepped(four.z, second);
-          lane_.out[4 * i + 3] += stepped(four.w, second);
+          lane_.out[4 * i] = fmaf(first, four.x, lane_.out[4 * i]);
+          lane_.out[4 * i + 1] = fmaf(first, four.y, lane_.out[4 * i + 1]);
+          lane_.out[4 * i + 2] = fmaf(second, four.z, lane_.out[4 * i + 2]);
+          lane_.out[4 * i + 3] = fmaf(second, four.w, lane_.out[4 * i + 3]);
         }
       }
     }

@@ -32,7 +32,6 @@ struct lane_tile {
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
   bool looks;               ///< trusts_reference: the warp looks for maxima in the rest
-  bool far;                 ///< raises_reference: its references are raised
   float scale;              ///< f8_e4m3: launch_args::log2_scale of the heads of the work tile
   float size[2];            ///< caps_exponents: largest products of this lane, without their signs
   position rows[2];         ///< calls_functors
@@ -135,44 +134,23 @@ __device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane,
 
 /// Rows of 16 bits that trust their reference: where the largest score of a lane is so far below
 /// the reference of its row, in powers of 2, scores are so different that later ones may well pass
-/// the reference by more than weights can, which is `most_of_tile`.
+/// the reference by more than weights can, which is 2^64, of f16 2^8.
 constexpr float far_below_of(dtype type) {
   return type == dtype::f16 ? 8.0f : 40.0f;
 }
-/// bf16: references of such warps are raised by this, to have as much more room above them. Weights
-/// that are 2^-66 of a row's largest become 0.
-inline constexpr float raised_by = 60.0f;
-/// bf16: so far, that this will not do.
-inline constexpr float too_far_below = 200.0f;
 
+/// True if the largest scores of a lane of the warp lie far below its rows' references. Not those
+/// of rows that see nothing of the tile, or are not used.
 template <class Traits>
-__device__ __forceinline__ float raise_of(const lane_tile<Traits>& lane) {
-  if constexpr (Traits::raises_reference) return lane.far ? raised_by : 0.0f;
-  return 0.0f;
-}
-
-/// Whether the warp's references are to be raised, or are not to be trusted, by how far the largest
-/// scores of its lanes lie below the largest of their rows. Not by those of rows that see nothing
-/// of the tile, or are not used. `raised`: what references are raised by. Where the maximum itself
-/// is wanted it is looked for anyway.
-template <class Traits>
-__device__ __forceinline__ void doubt_reference(lane_tile<Traits>& lane, const launch_args& args,
-                                                const float (&most)[2], float raised) {
-  float farthest = 0.0f;
+__device__ __forceinline__ bool lie_far_below(const lane_tile<Traits>& lane,
+                                              const launch_args& args, const float (&most)[2]) {
+  bool far = false;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float below =
-        fmaf(-most[half], log2_scale_of(lane, args), reference_of(lane, half) - raised);
-    if (below < -nothing_seen / 2) farthest = fmaxf(farthest, below);
+    const float below = fmaf(-most[half], log2_scale_of(lane, args), reference_of(lane, half));
+    far |= below > far_below_of(Traits::config.type) && below < -nothing_seen / 2;
   }
-  const bool far = !args.follows_maximum &&
-                   prim::cuda::any_of_warp(farthest > far_below_of(Traits::config.type));
-  if constexpr (Traits::raises_reference) {
-    if (far) lane.looks = prim::cuda::any_of_warp(farthest > too_far_below);
-    lane.far = lane.far || (far && !lane.looks);
-  } else {
-    lane.looks = far;
-  }
+  return prim::cuda::any_of_warp(far);
 }
 
 /// The first reference of a row: the maximum of its first tile. `most`: the largest scores of this
@@ -189,66 +167,46 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
     lane.sum[half] = 0.0f;
   }
   lane.looks = false;
-  lane.far = false;
 }
 
 /// Moves references that a score has passed too far. The products that add to `out` are under way:
-/// `rescale_out` is to follow when they have ended, as often as this says, by factors that wait in
-/// shared memory, where `factors` is the lane's: in registers they would be in the way of every
-/// tile. Twice, by roots, where references were trusted and steps are long: of sums of 2^90 a step
-/// of 2^-150 leaves something, and its factor would be 0.
+/// if this is true, `rescale_out` is to follow when they have ended, by factors that wait in shared
+/// memory, where `factors` is the lane's: in registers they would be in the way of every tile.
 /// `must`: they move to the maximum, passed too far or not.
 template <class Traits>
-__device__ __forceinline__ int follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
-                                              bool uncapped, float2* factors, bool must = false) {
-  const float raised = raise_of(lane);
-  const bool trusted = Traits::raises_reference && !lane.looks;
+__device__ __forceinline__ bool follow_maximum(lane_tile<Traits>& lane, const launch_args& args,
+                                               bool uncapped, float2* factors, bool must = false) {
   const auto passes = [&](float most, int half) {
     if constexpr (Traits::codes_of_heads) {
       return most * lane.scale > lane.reference[half] + args.rescale_above;
     } else {
-      return most > fmaf(reference_of(lane, half) - raised, args.inverse_scale, args.rescale_above);
+      return most > fmaf(reference_of(lane, half), args.inverse_scale, args.rescale_above);
     }
   };
   // No capped product is larger than the product without its sign, which is there already.
   if (Traits::caps_exponents && uncapped &&
       !prim::cuda::any_of_warp(passes(lane.size[0], 0) || passes(lane.size[1], 1))) {
-    return 0;
+    return false;
   }
   float most[2];
   largest_scores(lane, args, uncapped, most);
   if constexpr (Traits::trusts_reference && !Traits::codes_of_heads) {
-    if (must) {
-      lane.looks = !Traits::raises_reference || lane.far;
-      lane.far = true;
-    } else if (!lane.looks) {
-      doubt_reference(lane, args, most, raised);
-      must = raise_of(lane) != raised;
-    }
+    if (!lane.looks) lane.looks = lie_far_below(lane, args, most);
   }
-  if (!prim::cuda::any_of_warp(must || passes(most[0], 0) || passes(most[1], 1))) return 0;
+  if (!prim::cuda::any_of_warp(must || passes(most[0], 0) || passes(most[1], 1))) return false;
   float rescale[2];
-  bool is_long = false;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
-    const float reference = fmaxf(logit - headroom_of(Traits::config, Traits::trusts_reference),
-                                  lane.reference[half] - raised) +
-                            raise_of(lane);
-    rescale[half] = lane.reference[half] - reference;
-    is_long |= rescale[half] < -120.0f;
+    const float reference =
+        fmaxf(logit - headroom_of(Traits::config, Traits::trusts_reference), lane.reference[half]);
+    rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
-  }
-  const bool by_roots = trusted && prim::cuda::any_of_warp(is_long);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    rescale[half] = prim::cuda::exp2_fast(by_roots ? 0.5f * rescale[half] : rescale[half]);
     lane.sum[half] *= rescale[half];
-    if (by_roots) lane.sum[half] *= rescale[half];
   }
   // The four lanes of a quad have the same rows, and so the same factors, in one place.
   *factors = make_float2(rescale[0], rescale[1]);
-  return by_roots ? 2 : 1;
+  return true;
 }
 
 /// Makes sums of values relative to references that have moved.
@@ -286,7 +244,7 @@ __device__ __forceinline__ bool exponentiate(lane_tile<Traits>& lane, const laun
   }
   sum[0] = chain[0] + chain[1];
   sum[1] = chain[2] + chain[3];
-  constexpr float most = most_of_tile(Traits::config.type, Traits::raises_reference);
+  constexpr float most = most_of_tile(Traits::config.type);
   if constexpr (Traits::codes_of_heads) {
     return chain[0] > most || chain[1] > most || chain[2] > most || chain[3] > most;
   }

@@ -108,9 +108,6 @@ struct kernel_traits {
   static constexpr bool trusts_reference =
       (!modifies || whole_tiles || (adds_distances && config.head_dim > 64)) && !drops &&
       (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
-  /// Where scores lie far apart, references stand above the largest scores that were seen: weights
-  /// of bf16 have the range for it (softmax.hpp), parts that sm80's kernel adds up have not.
-  static constexpr bool raises_reference = trusts_reference && config.type == dtype::bf16 && !paged;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
@@ -273,9 +270,8 @@ constexpr float growth_of(const attention_config& config) {
 }
 /// Sums of a lane's weights of a tile (f8_e4m3: of a chain) up to here hold none that is too large
 /// to be rounded, and leave room for sums of values.
-constexpr float most_of_tile(dtype type, bool raises_reference) {
-  if (type == dtype::f8_e4m3) return 448.0f;
-  return type == dtype::f16 ? 65504.0f : raises_reference ? 0x1p90f : 0x1p64f;
+constexpr float most_of_tile(dtype type) {
+  return type == dtype::f8_e4m3 ? 448.0f : type == dtype::f16 ? 65504.0f : 18446744073709551616.0f;
 }
 
 /// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.

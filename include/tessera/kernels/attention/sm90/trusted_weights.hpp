@@ -78,20 +78,12 @@ __device__ __forceinline__ bool lie_far_apart(const lane_tile<Traits>& lane) {
   return prim::cuda::any_of_warp(far);
 }
 
-/// What the scores of the first tile say of later ones: the warp is to look for maxima, or its
-/// references, which are the maxima of the tile, are raised.
+/// Whether the scores of the first tile say that the warp is to look for maxima in the rest.
 template <class Traits>
-__device__ __forceinline__ void begin_to_trust(lane_tile<Traits>& lane, const launch_args& args,
-                                               const float (&most)[2]) {
-  if constexpr (Traits::codes_of_heads) {
-    lane.looks = lie_far_apart(lane);
-  } else {
-    doubt_reference(lane, args, most, 0.0f);
-    if constexpr (Traits::raises_reference) {
-#pragma unroll
-      for (float& reference : lane.reference) reference += raise_of(lane);
-    }
-  }
+__device__ __forceinline__ bool begins_to_look(const lane_tile<Traits>& lane,
+                                               const launch_args& args, const float (&most)[2]) {
+  if constexpr (Traits::codes_of_heads) return lie_far_apart(lane);
+  return lie_far_below(lane, args, most);
 }
 
 /// Weights of a tile, of which some are too large for 8 bits, and their `sum` become relative to
@@ -126,13 +118,13 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
 }
 
 /// Scores of a tile become weights. `follows`: maxima are looked for, as some may be -inf, rows
-/// have seen none before, or the warp does not trust its references. How often `rescale_out` is to
+/// have seen none before, or the warp does not trust its references. True if `rescale_out` is to
 /// follow.
 template <class Traits>
-__device__ __forceinline__ int weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
-                                                  int tile, bool follows, std::uint32_t queries,
-                                                  std::uint32_t keys, float2* factors) {
-  int moved = 0;
+__device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
+                                                   int tile, bool follows, std::uint32_t queries,
+                                                   std::uint32_t keys, float2* factors) {
+  bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
   if constexpr (Traits::codes_of_heads) {
@@ -143,15 +135,13 @@ __device__ __forceinline__ int weigh_by_reference(lane_tile<Traits>& lane, const
     const bool too_large = exponentiate(lane, args, false, sum);
     const bool again = !follows && prim::cuda::any_of_warp(too_large);
     if constexpr (Traits::codes_of_heads) {
-      if (again) {
-        lower_weights(lane, sum, factors);
-        moved = 1;
-      }
+      if (again) lower_weights(lane, sum, factors);
+      moved = moved || again;
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
       if constexpr (Traits::adds_distances) add_distances(args, tile, lane);
       moved = follow_maximum(lane, args, false, factors, true);
-      follows = true;
+      follows = lane.looks = true;
       continue;
     }
     lane.sum[0] += sum[0];
