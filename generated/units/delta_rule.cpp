@@ -87,8 +87,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "9e6a9cce5d265231";
-  if (kind == device_kind::cuda) return "7ba9f7fd0abcf490";
+  if (kind == device_kind::cpu) return "ab272d6e689d4e9d";
+  if (kind == device_kind::cuda) return "4f399dfee869fb73";
   return {};
 }
 

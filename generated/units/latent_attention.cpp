@@ -25,7 +25,8 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::latent_attention_cpu_avx2_absorbed_forward, 0, 0>
+    table_row<rows::latent_attention_cpu_amx_bf16_absorbed_forward_bf16, 0, 0>
+    , table_row<rows::latent_attention_cpu_avx2_absorbed_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx2_expanded_backward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx2_expanded_forward, 0, 0>
     , table_row<rows::latent_attention_cpu_avx2_selected_backward, 0, 0>
@@ -66,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "400d65009ee605ff";
-  if (kind == device_kind::cuda) return "94895b297a44455c";
+  if (kind == device_kind::cpu) return "25060405aac37463";
+  if (kind == device_kind::cuda) return "df8335afa555df39";
   return {};
 }
 

@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d7b88f7cb18a533f";
-  if (kind == device_kind::cuda) return "5b6a7d24a9318e6a";
+  if (kind == device_kind::cuda) return "77f474f8eedce5b5";
   return {};
 }
 
