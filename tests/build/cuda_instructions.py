@@ -6,8 +6,8 @@ the wait for its scores and the wait for the products beside them.
 
 usage: cuda_instructions.py LIBRARY [--quick] | --planted NVCC   (kernels with one fault each, which must be found)
 
-With --quick, kernels of f16 are not judged: the library was built with TESSERA_QUICK_DEVICE_CODE, which
-optimises those of bf16 as they are shipped."""
+With --quick, kernels of f16 and of paged and coded keys are not judged: the library was built with
+TESSERA_QUICK_DEVICE_CODE, which optimises those of bf16, f8 and dense keys as they are shipped."""
 import pathlib
 import re
 import struct
@@ -17,7 +17,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/lib"))
-from cuda_resources import ROW, code_of  # noqa: E402
+from cuda_resources import NOT_JUDGED_QUICK, ROW, code_of  # noqa: E402
 
 ROW_OF_SM90 = re.compile(r"attention_cuda_sm90_\w*?_(\d+)x(\d+)_w\d+b\d+")
 # The lowest 12 bits of an instruction of sm_90, 16 bytes: HGMMA and QGMMA with A in shared memory or in
@@ -72,7 +72,7 @@ def judge(path, quick):
         # Rows over pages have a kernel of sm80 beside theirs.
         if not row or not ROW_OF_SM90.search(row[0]) or "14forward_kernelI" not in name or "4sm80" in name:
             continue
-        if quick and "_f16_" in row[0]:
+        if quick and NOT_JUDGED_QUICK.search(row[0]):
             continue
         judged += 1
         faults = faults_of(row[0], code)

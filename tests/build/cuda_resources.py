@@ -15,7 +15,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/lib"))
-from cuda_resources import kernels_of  # noqa: E402
+from cuda_resources import NOT_JUDGED_QUICK, kernels_of  # noqa: E402
 
 # Bytes of local memory of rows that are still to be mended: of no other row, and no more.
 KNOWN: dict[str, int] = {}
@@ -26,9 +26,6 @@ GRADIENTS = {("sm80", "plain"): 64, ("sm80", "computed"): 112, ("sm80", "all"): 
              ("sm90", "plain"): 48, ("sm90", "computed"): 80, ("sm90", "all"): 192,
              ("sm90", "dropped"): 48}
 GRADIENT = re.compile(r"attention_backward_(sm\d\d)_\w+_gradients_\w+?_(plain|computed|all|dropped)(?![a-z])")
-
-
-NOT_JUDGED_QUICK = re.compile(r"_(f16|coded|paged)_")
 
 
 def known_bytes(row):

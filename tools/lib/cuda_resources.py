@@ -5,6 +5,8 @@ import re
 import struct
 
 ROW = re.compile(r"attention_cuda_\w+?_w\d+b\d+r?(?![a-z0-9])")
+# Rows that TESSERA_QUICK_DEVICE_CODE optimises little.
+NOT_JUDGED_QUICK = re.compile(r"_(f16|coded|paged)_")
 # Kernels of the gradients of attention, which several rows share: their names hold template arguments
 # instead of a row.
 GRADIENTS = re.compile(r"18attention_backward4(sm\d\d)\d+([a-z]+(?:_[a-z]+)*_gradients)I(?:NS_\d+)?(bf16|f16|f)E?(.*)")

@@ -34,10 +34,12 @@ trace_line::trace_line(std::string_view text, const std::string& file, std::size
     : file_(&file), number_(number) {
   text = text.substr(0, text.find('#'));
   text = text.substr(0, text.find_last_not_of(space) + 1);
-  text.remove_prefix(std::min(text.find_first_not_of(space), text.size()));
+  const std::size_t blanks = std::min(text.find_first_not_of(space), text.size());
+  text.remove_prefix(blanks);
   text_ = text;
   if (const auto control = std::ranges::find_if(text, is_control); control != text.end()) {
-    refuse(fmt::format("byte {} of the line is {:#04x}, must be text", control - text.begin(),
+    refuse(fmt::format("byte {} of the line is {:#04x}, must be text",
+                       blanks + static_cast<std::size_t>(control - text.begin()),
                        static_cast<unsigned char>(*control)));
   }
   while (!text.empty()) {

@@ -55,6 +55,7 @@ TEST(trace, what_is_wrong_is_named) {
           ":3: requests: \"requests\" is none of pool, batch, request, generate, arrivals, prompt, "
           "output, prefix");
   refused("PK\x03\x04", ":3: byte 2 of the line is 0x03, must be text");
+  refused("   PK\x03\x04", ":3: byte 5 of the line is 0x03, must be text");
   refused("pool page_size=4 pages=16", ":3: pool: is given 2 times, first in line 1");
   refused("request arrival=0 prompt=ten output=1",
           ":3: request: prompt is \"ten\", must be a whole number from 1 to 1048576");

@@ -128,6 +128,12 @@ TEST(explain, a_promise_that_costs_nothing_says_so) {
   const outcome ended = invoke("explain flash_attention --promise deterministic " + problem);
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_NE(ended.out.find("; deterministic results cost nothing"), std::string::npos) << ended.out;
+  const outcome named = invoke(
+      "explain flash_attention --promise deterministic --row "
+      "attention.cpu_generic.f32.dany.every.128x64 " +
+      problem);
+  EXPECT_NE(named.out.find("; deterministic results cost nothing"), std::string::npos) << named.out;
+  EXPECT_EQ(invoke("explain flash_attention --promise fast " + problem).status, 2);
   const outcome free = invoke("explain flash_attention " + problem);
   EXPECT_EQ(free.out.find("results cost"), std::string::npos) << free.out;
 }

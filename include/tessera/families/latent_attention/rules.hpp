@@ -35,8 +35,7 @@ constexpr std::string_view sentence_of(latent_attention_rule rule) noexcept {
       return "backward rows are of expanded latents: caches of latents have no gradients";
     case latent_attention_rule::bf16_instructions_add_nothing:
       return "table rows of any type are not of cpu_avx512_bf16 or cpu_amx_bf16: their products "
-             "are "
-             "of f32";
+             "are of f32";
   }
   return "invalid";
 }

@@ -121,21 +121,28 @@ inline result<selection> select(const inquiry& asked) {
 }
 
 /// What the policy's promise costs: the predicted time of the chosen row beside that of the row
-/// that would be the fastest without it. Empty without a promise.
+/// that would be chosen without it. Empty without a promise.
 [[gnu::cold]] inline std::string cost_of_promise(const inquiry& asked, const instance& chosen) {
   if (asked.policy.promise == bits_promise::none) return {};
   inquiry freely = asked;
   freely.policy.promise = bits_promise::none;
-  const cheapest_row other(freely);
-  const double kept = asked.predicted(chosen, asked.facts());
+  freely.demand = demand_for(asked.kind, asked.problem, freely.policy);
+  freely.memory = nullptr;
+  freely.tuner = nullptr;
+  freely.counter_of = nullptr;
+  freely.notes = nullptr;
+  const result<selection> other = select_anew(freely);
+  if (!other) return {};
+  const double kept = freely.predicted(chosen, freely.facts());
+  const double best = freely.predicted(*other->instance, freely.facts());
   const bool alone = asked.policy.promise == bits_promise::batch_invariant;
   const std::string start =
       sentence({"; ", alone ? "batch invariant" : "deterministic", " results cost "});
-  if (other.row == nullptr || other.seconds >= kept) return start + "nothing";
-  const auto hundredths = static_cast<std::int64_t>(kept / other.seconds * 100 + 0.5);
+  if (other->instance == &chosen || best >= kept) return start + "nothing";
+  const auto hundredths = static_cast<std::int64_t>(kept / best * 100 + 0.5);
   return start + sentence({hundredths / 100, hundredths % 100 < 10 ? ".0" : ".", hundredths % 100,
                            " times the time: ", duration_text(kept), " predicted, ",
-                           duration_text(other.seconds), " by ", other.row->name});
+                           duration_text(best), " by ", other->instance->name});
 }
 
 /// What the answer of a tier rests on, for people.
