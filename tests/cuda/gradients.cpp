@@ -151,6 +151,39 @@ TEST_P(replayed_gradients, follow_other_values_and_lengths) {
 INSTANTIATE_TEST_SUITE_P(rows, replayed_gradients, testing::ValuesIn(rows_of_gradients()),
                          [](const auto& tested) { return test_name(tested.param.row->name); });
 
+// Tiles whose keys are of one segment but for padding: keys of padding, which have the id -1, get
+// no gradient.
+TEST(segments_of_gradients, leave_padding_out) {
+  const found_operation known = operation_named("flash_attention_backward");
+  random_source random(7);
+  call_data data(whole_problem(*known.op,
+                               "q=[1,256,2,128]bf16 k=[1,256,2,128] v=[1,256,2,128] "
+                               "q_segment_ids=[1,256]i32 kv_segment_ids=[1,256]i32",
+                               false)
+                     .value(),
+                 random, {.row_major = true, .aligned = true});
+  ASSERT_TRUE(data.refusal()) << data.refusal().message();
+  const auto& forms = data.op().form->tensors;
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const bool of_keys = forms[i].name == "kv_segment_ids";
+    if (!of_keys && forms[i].name != "q_segment_ids") continue;
+    for (int at = 0; at < 256; ++at) {
+      static_cast<std::int32_t*>(data.tensors()[i].data)[at] = of_keys && at >= 100 ? -1 : 0;
+    }
+  }
+  data.remember();
+  const call_expectation expectation(data.call());
+  int ran = 0;
+  for (const tested_row& row : rows_of_gradients()) {
+    if (!runs_here(row.row->target)) continue;
+    data.reset();
+    if (!call_here(*known.kind, data.problem(), {.row = row.row->name})) continue;  // another type
+    ++ran;
+    EXPECT_EQ(expectation.complaints(data.tensors()), "") << row.row->name;
+  }
+  EXPECT_GT(ran, 1);
+}
+
 /// A stream with a call, its plan, and scratch memory that nobody else has.
 class lane {
  public:

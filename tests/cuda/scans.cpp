@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -187,6 +189,82 @@ double error_of(std::string_view output, const std::vector<double>& found,
   EXPECT_GT(all, 0) << output;
   return std::sqrt(errors / all);
 }
+
+// Two packed sequences of one token each go by whole rows of their states (row_tile.hpp); where the
+// second has two tokens, the batch does not. The first sequence has the same bits in both, and so
+// has the second one's first token.
+class packed_tokens : public testing::TestWithParam<const char*> {};
+
+/// The call of a text with so many tokens for each '$', of sequences of 1 and the rest; and what
+/// lies along its tokens, from `longer` where that is given.
+std::unique_ptr<call_data> call_of_tokens(const operation& op, std::string text, int tokens,
+                                          const call_data* longer) {
+  for (std::size_t at; (at = text.find('$')) != std::string::npos;) {
+    text.replace(at, 1, std::to_string(tokens));
+  }
+  random_source random(5);
+  auto data = std::make_unique<call_data>(problem_with_state_outputs(op, text), random,
+                                          memory_wishes{.aligned = true});
+  const auto& forms = op.form->tensors;
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const tensor_view& own = data->tensors()[i];
+    if (!own.present() || forms[i].is_output()) continue;
+    if (forms[i].name == "cu_seqlens") {
+      for (int n = 0; n < 3; ++n) static_cast<std::int32_t*>(own.data)[n] = n == 2 ? tokens : n;
+    } else if (longer != nullptr) {
+      tensor_view same = longer->tensors()[i];
+      same.extent = own.extent;
+      const std::vector<double> values = reference::to_doubles(same);
+      for (std::size_t at = 0; at < values.size(); ++at) {
+        reference::store(own, static_cast<std::int64_t>(at), values[at]);
+      }
+    }
+  }
+  data->remember();
+  return data;
+}
+
+TEST_P(packed_tokens, have_the_bits_of_any_batch) {
+  const std::string_view text = GetParam();
+  const std::string row(text.substr(0, text.find(' ')));
+  const std::string_view call = text.substr(row.size() + 1), name = call.substr(0, call.find(' '));
+  const found_operation known = operation_named(name);
+  if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
+  const std::string problem(call.substr(name.size() + 1));
+  const auto longer = call_of_tokens(*known.op, problem, 3, nullptr);
+  const auto shorter = call_of_tokens(*known.op, problem, 2, longer.get());
+  for (const call_data* const data : {longer.get(), shorter.get()}) {
+    ASSERT_TRUE(data->refusal()) << data->refusal().message();
+    const status done = call_here(*known.kind, data->problem(), {.row = row});
+    ASSERT_TRUE(done) << done.message();
+  }
+  const auto& forms = known.op->form->tensors;
+  int compared = 0;
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const tensor_view& own = shorter->tensors()[i];
+    if (!own.present() || !forms[i].is_output()) continue;
+    tensor_view same = longer->tensors()[i], mine = own;
+    same.extent = own.extent;
+    // The second sequence's state has seen a token more.
+    if (forms[i].name != "out") same.extent[0] = mine.extent[0] = 1;
+    EXPECT_EQ(reference::to_doubles(mine), reference::to_doubles(same)) << forms[i].name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    recurrences, packed_tokens,
+    testing::Values(
+        "chunked_scan.cuda_sm80.bf16.forward.step.k128 gla q=[1,$,3,128]bf16 k=[1,$,3,128] "
+        "v=[1,$,3,128] gk=[1,$,3,128]f32 cu_seqlens=[3]i32 initial_state=[2,3,128,128]f32",
+        "chunked_scan.cuda_sm80.bf16.forward.step.k128 rwkv6 r=[1,$,2,104]bf16 v=[1,$,2,128] "
+        "cu_seqlens=[3]i32 initial_state=[2,2,104,128]f32",
+        "delta_rule.cuda_sm80.bf16.forward.k128 gated_delta_rule q=[1,$,2,128]bf16 "
+        "v=[1,$,4,128] g=[1,$,4]f32 beta=[1,$,4]f32 cu_seqlens=[3]i32 "
+        "initial_state=[2,4,128,128]f32 use_qk_l2norm=true",
+        "delta_rule.cuda_sm80.bf16.forward.k128 rwkv7 r=[1,$,2,128]bf16 w=[1,$,2,128]f32 "
+        "v=[1,$,2,128] cu_seqlens=[3]i32 initial_state=[2,2,128,128]f32"));
 
 class parallel_keys : public testing::TestWithParam<const char*> {
  protected:

@@ -1,7 +1,8 @@
 // The two products of decode on AMX tiles, keys and values read where they lie. Sixteen keys are
 // the rows of an operand as they are, so that scores come out transposed: key by query row. Values
 // are interleaved in pairs of keys, as VDPBF16PS takes them, into a buffer that stays in the
-// caches. Up to sixteen query rows go together, and tiles have as many rows as there are.
+// caches. Sixteen query rows go together, or 32 whose scores stay key by row, and tiles have as many
+// rows as there are.
 //
 // Scores of a tile of keys lie in one of two layouts. [row][key] is what everything that looks at
 // scores expects. Where nothing but the softmax does and rows fill tiles, they stay as they come
@@ -67,8 +68,10 @@ class decode_tiles {
   int rows_with_tail() const { return round_up(rows_, tile_rows_); }
 
   /// Whether scores of `keys` keys that nothing but the softmax looks at stay [key][row].
+  /// That follows from the rows of the sequence alone, not from those that the batch has besides.
   bool keeps_columns(int keys) const {
-    return tile_rows_ == most_rows && keys % softmax_columns<Kernel>::keys_at_once == 0;
+    return tile_rows_ == most_rows && rows_ >= most_rows &&
+           keys % softmax_columns<Kernel>::keys_at_once == 0;
   }
 
   /// Words of Q as operand B, [word][row], zeros behind the last row. `row_of(r)` is row r.
@@ -126,7 +129,8 @@ class decode_tiles {
   void attend_columns(const score_units& units, const key_step<KeyRows>& k,
                       const key_step<ValueRows>& v) const {
     alignas(64) float panels[most_words_of_pass * v_head_dim];
-    const int room = all_rows_ < rows_of_pass ? all_rows_ : rows_of_pass;
+    const int own_rows = round_up(rows_, most_rows);
+    const int room = own_rows < rows_of_pass ? own_rows : rows_of_pass;
     const int panel_words = room > most_rows ? most_words_of_pass : words_of_panel;
     const int keys_of_pass = words::k_pack * panel_words;
     for (int key = 0; key < k.count; key += keys_of_pass) {

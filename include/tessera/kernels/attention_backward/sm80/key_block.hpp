@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll 4
   for (int tile = tiles.begin + static_cast<int>(threadIdx.x) / lanes; tile < tiles.end;
        tile += warps) {
-    bool meets = false, same = of_keys.least == of_keys.most && of_keys.least >= 0;
+    bool meets = false, same = of_keys.least >= 0 && of_keys.is_only(of_keys.least);
 #pragma unroll
     for (int r = 0; r < queries; r += lanes) {
       const std::int64_t query = std::int64_t{tile} * queries + r + lane;

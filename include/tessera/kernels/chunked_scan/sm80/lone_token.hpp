@@ -15,7 +15,8 @@ using recurrence::sm80::row_shape;
 using recurrence::sm80::row_tile;
 using recurrence::sm80::warp_channels;
 
-/// Whether the kernel below takes a call: what a batch has besides changes nothing.
+/// Whether the kernel below takes a call. Bits are those of `step_through` (row_tile.hpp), since it
+/// is for the batch to say which of the two it is.
 inline bool takes_lone_tokens(const chunked_scan_kernel_args& args) {
   const auto whole = [](const chunked_scan_states& states) {
     return recurrence::sm80::has_whole_rows(states, dtype::f32, states.key);

@@ -1,8 +1,9 @@
 // A lone token's tile of a state: whole rows of 128 columns, so that a warp asks for 512 bytes side
 // by side, where a warp of `state_tile` asks for 64 bytes of 8 rows. Sums over channels go through
-// shared memory.
+// shared memory. A warp has the channels that a lane of `state_tile` has, and sums are added in its
+// order: a sequence has the same bits whichever of the two kernels its batch goes to.
 //
-//   thread: channels warp * channels of a warp + 0, 1, ..., columns lane * 4 + 0..3
+//   thread: channels (g * warps + warp) * 4 + 0..3 for each g, columns lane * 4 + 0..3
 #pragma once
 
 #include <cstdint>
@@ -42,10 +43,12 @@ __device__ __forceinline__ float4 multiply(float a, const float4& x) {
 /// The thread's part.
 struct row_tile {
   static constexpr int channels = row_shape::keys / row_shape::warps;
+  static_assert(row_shape::warps == tile_shape_of<row_shape::keys>::lanes);
   float4 at[channels];
 
-  static __device__ __forceinline__ int first_channel() {
-    return static_cast<int>(threadIdx.x) / 32 * channels;
+  /// Channel i of the warp's.
+  static __device__ __forceinline__ int channel_of(int i) {
+    return (i / 4 * row_shape::warps + static_cast<int>(threadIdx.x) / 32) * 4 + i % 4;
   }
   static __device__ __forceinline__ int first_column() {
     return static_cast<int>(threadIdx.x) % 32 * 4;
@@ -58,8 +61,9 @@ struct row_tile {
     const auto* const own = static_cast<const float*>(data) + own_offset(place);
 #pragma unroll
     for (int i = 0; i < channels; ++i) {
-      if (first_channel() + i >= place.channels) continue;
-      at[i] = *reinterpret_cast<const float4*>(own + i * place.channel);
+      const int channel = channel_of(i);
+      if (channel >= place.channels) continue;
+      at[i] = *reinterpret_cast<const float4*>(own + channel * place.channel);
     }
   }
   /// Null: nothing is stored.
@@ -68,14 +72,15 @@ struct row_tile {
     auto* const own = static_cast<float*>(data) + own_offset(place);
 #pragma unroll
     for (int i = 0; i < channels; ++i) {
-      if (first_channel() + i >= place.channels) continue;
-      *reinterpret_cast<float4*>(own + i * place.channel) = at[i];
+      const int channel = channel_of(i);
+      if (channel >= place.channels) continue;
+      *reinterpret_cast<float4*>(own + channel * place.channel) = at[i];
     }
   }
 
  private:
   static __device__ __forceinline__ std::int64_t own_offset(const state_place& place) {
-    return place.offset + first_channel() * place.channel + first_column();
+    return place.offset + first_column();
   }
 };
 
@@ -85,7 +90,7 @@ struct warp_channels {
   __device__ __forceinline__ explicit warp_channels(const float* row) {
 #pragma unroll
     for (int i = 0; i < row_tile::channels; i += 4) {
-      const float4 quad = *reinterpret_cast<const float4*>(row + row_tile::first_channel() + i);
+      const float4 quad = *reinterpret_cast<const float4*>(row + row_tile::channel_of(i));
       at[i] = quad.x, at[i + 1] = quad.y, at[i + 2] = quad.z, at[i + 3] = quad.w;
     }
   }
@@ -100,12 +105,19 @@ struct warp_sums {
     const int warp = static_cast<int>(threadIdx.x) / 32, column = row_tile::first_column();
     *reinterpret_cast<float4*>(&at[warp][column]) = own;
     __syncthreads();
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 sum[row_shape::warps];
 #pragma unroll
     for (int i = 0; i < row_shape::warps; ++i) {
-      sum = multiply_add(1.0f, *reinterpret_cast<const float4*>(&at[i][column]), sum);
+      sum[i] = *reinterpret_cast<const float4*>(&at[i][column]);
     }
-    return sum;
+#pragma unroll
+    for (int step = 1; step < row_shape::warps; step *= 2) {
+#pragma unroll
+      for (int i = 0; i < row_shape::warps; i += 2 * step) {
+        sum[i] = multiply_add(1.0f, sum[i], sum[i + step]);
+      }
+    }
+    return sum[0];
   }
 };
 
