@@ -46,10 +46,11 @@ struct row_tile {
   static_assert(row_shape::warps == tile_shape_of<row_shape::keys>::lanes);
   float4 at[channels];
 
-  /// Channel i of the warp's.
-  static __device__ __forceinline__ int channel_of(int i) {
-    return (i / 4 * row_shape::warps + static_cast<int>(threadIdx.x) / 32) * 4 + i % 4;
+  static __device__ __forceinline__ int first_channel() {
+    return static_cast<int>(threadIdx.x) / 32 * 4;
   }
+  /// From the warp's first channel to its channel i.
+  static constexpr int behind_first(int i) { return i / 4 * 4 * row_shape::warps + i % 4; }
   static __device__ __forceinline__ int first_column() {
     return static_cast<int>(threadIdx.x) % 32 * 4;
   }
@@ -61,9 +62,8 @@ struct row_tile {
     const auto* const own = static_cast<const float*>(data) + own_offset(place);
 #pragma unroll
     for (int i = 0; i < channels; ++i) {
-      const int channel = channel_of(i);
-      if (channel >= place.channels) continue;
-      at[i] = *reinterpret_cast<const float4*>(own + channel * place.channel);
+      if (first_channel() + behind_first(i) >= place.channels) continue;
+      at[i] = *reinterpret_cast<const float4*>(own + behind_first(i) * place.channel);
     }
   }
   /// Null: nothing is stored.
@@ -72,15 +72,14 @@ struct row_tile {
     auto* const own = static_cast<float*>(data) + own_offset(place);
 #pragma unroll
     for (int i = 0; i < channels; ++i) {
-      const int channel = channel_of(i);
-      if (channel >= place.channels) continue;
-      *reinterpret_cast<float4*>(own + channel * place.channel) = at[i];
+      if (first_channel() + behind_first(i) >= place.channels) continue;
+      *reinterpret_cast<float4*>(own + behind_first(i) * place.channel) = at[i];
     }
   }
 
  private:
   static __device__ __forceinline__ std::int64_t own_offset(const state_place& place) {
-    return place.offset + first_column();
+    return place.offset + first_channel() * place.channel + first_column();
   }
 };
 
@@ -90,7 +89,8 @@ struct warp_channels {
   __device__ __forceinline__ explicit warp_channels(const float* row) {
 #pragma unroll
     for (int i = 0; i < row_tile::channels; i += 4) {
-      const float4 quad = *reinterpret_cast<const float4*>(row + row_tile::channel_of(i));
+      const float4 quad = *reinterpret_cast<const float4*>(row + row_tile::first_channel() +
+                                                           row_tile::behind_first(i));
       at[i] = quad.x, at[i + 1] = quad.y, at[i + 2] = quad.z, at[i + 3] = quad.w;
     }
   }
@@ -105,19 +105,19 @@ struct warp_sums {
     const int warp = static_cast<int>(threadIdx.x) / 32, column = row_tile::first_column();
     *reinterpret_cast<float4*>(&at[warp][column]) = own;
     __syncthreads();
-    float4 sum[row_shape::warps];
-#pragma unroll
-    for (int i = 0; i < row_shape::warps; ++i) {
-      sum[i] = *reinterpret_cast<const float4*>(&at[i][column]);
+    return sum_of<row_shape::warps>(0, column);
+  }
+
+ private:
+  /// Of `Count` warps, halves first.
+  template <int Count>
+  __device__ __forceinline__ float4 sum_of(int warp, int column) const {
+    if constexpr (Count == 1) {
+      return *reinterpret_cast<const float4*>(&at[warp][column]);
+    } else {
+      const float4 first = sum_of<Count / 2>(warp, column);
+      return multiply_add(1.0f, sum_of<Count / 2>(warp + Count / 2, column), first);
     }
-#pragma unroll
-    for (int step = 1; step < row_shape::warps; step *= 2) {
-#pragma unroll
-      for (int i = 0; i < row_shape::warps; i += 2 * step) {
-        sum[i] = multiply_add(1.0f, sum[i], sum[i + step]);
-      }
-    }
-    return sum[0];
   }
 };
 
