@@ -59,8 +59,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "812f76909e1e8363";
-  if (kind == device_kind::cuda) return "d217bbfe5abd3548";
+  if (kind == device_kind::cpu) return "83ad833fdf182711";
+  if (kind == device_kind::cuda) return "1130be0eeb87e116";
   return {};
 }
 
