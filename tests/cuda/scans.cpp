@@ -150,6 +150,18 @@ INSTANTIATE_TEST_SUITE_P(
         "initial_state=[5,3,72,128]f32 dt_softplus=true",
         "state_space_v2 x=[2,1,4,20]f32 A=[4]f32 B=[2,1,2,36] z=[2,1,4,20] "
         "initial_state=[2,4,20,36]f32 norm=true",
+        "state_space_v2 x=[2,300,3,136]bf16 A=[3]f32 B=[2,300,1,64] D=[3,136]f32 z=[2,300,3,136] "
+        "initial_state=[2,3,136,64]f32 dt_softplus=true norm=true",
+        "state_space_v2 x=[1,400,2,24]f32 A=[2]f32 B=[1,400,1,300] D=[2,24]f32 cu_seqlens=[4]i32 "
+        "initial_state=[3,2,24,300]f32",
+        "state_space_v2 x=[5,1,3,72]f16 A=[3]f32 B=[5,1,1,128] D=[3,72]f16 z=[5,1,3,72] "
+        "initial_state=[5,3,72,128]f32",
+        "state_space_v2 x=[1,5,3,72]bf16 A=[3]f32 B=[1,5,1,128] D=[3,72]f32 cu_seqlens=[7]i32 "
+        "state_indices=[6]i32 initial_state=[9,3,72,128]f32 dt_softplus=true",
+        "state_space_v2_backward x=[2,300,2,136]bf16 A=[2]f32 B=[2,300,1,128] D=[2,136]f32 "
+        "z=[2,300,2,136] initial_state=[2,2,136,128]f32 dt_softplus=true norm=true",
+        "state_space_v2_backward x=[1,400,4,24]f32 A=[4]f32 B=[1,400,2,144] D=[4,24]f32 "
+        "z=[1,400,4,24] cu_seqlens=[4]i32 initial_state=[3,4,24,144]f32",
         "state_space_v1 x=[3,1,300]bf16 A=[300,16]f32 B=[3,1,16] D=[300]f32 z=[3,1,300] "
         "dt_bias=[300]f32 initial_state=[3,300,16]f32 dt_softplus=true",
         "state_space_v1 x=[3,1,40]f32 A=[40,60]f32 B=[3,1,2,60] initial_state=[3,40,60]f32",

@@ -78,7 +78,7 @@ class state_space_evaluation {
         y += h[index(n)] * group_value(args_.C, tokens.entry, token, channel, n);
       }
       if (args_.D.present()) {
-        y += parameter(args_.D, channel) * token_value(args_.x, tokens.entry, token, channel);
+        y += skip_weight(channel) * token_value(args_.x, tokens.entry, token, channel);
       }
       y_[token_index(tokens.entry, token, channel)] = y;
     }
@@ -176,8 +176,11 @@ class state_space_evaluation {
     return static_cast<Number>(has_heads_ ? at(args_.A, channel / head_columns_)
                                           : at(args_.A, channel, n));
   }
-  number parameter(const tensor_view& view, std::int64_t channel) const {
-    return static_cast<Number>(at(view, channel / head_columns_));
+  bool has_column_skips() const { return has_heads_ && args_.D.rank == 2; }
+  number skip_weight(std::int64_t channel) const {
+    const std::int64_t head = channel / head_columns_;
+    return static_cast<Number>(has_column_skips() ? at(args_.D, head, channel % head_columns_)
+                                                  : at(args_.D, head));
   }
   number token_value(const tensor_view& view, std::int64_t entry, std::int64_t token,
                      std::int64_t channel) const {

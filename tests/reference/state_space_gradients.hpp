@@ -27,7 +27,8 @@ class state_space_gradients : public state_space_evaluation<Number> {
     resize(d_dt, tokens * index(base::heads_));
     resize(d_B, tokens * index(base::groups_ * states_)), resize(d_C, d_B.size());
     resize(d_A, index(has_heads ? base::heads_ : channels_ * states_));
-    resize(d_D, index(base::heads_)), resize(d_dt_bias, index(base::heads_));
+    resize(d_D, index(base::has_column_skips() ? channels_ : base::heads_));
+    resize(d_dt_bias, index(base::heads_));
     resize(d_norm_weight, index(channels_));
     resize(d_initial_state, base::final_.size());
     for (std::int64_t sequence = 0; sequence < base::sequences_; ++sequence) {
@@ -103,8 +104,8 @@ class state_space_gradients : public state_space_evaluation<Number> {
     d_step += x * moved;
     number& d_input = d_x[base::token_index(entry, token, channel)];
     d_input = step * moved;
-    if (args_.D.present()) d_input += base::parameter(args_.D, channel) * d_y;
-    d_D[index(head)] += d_y * x;
+    if (args_.D.present()) d_input += base::skip_weight(channel) * d_y;
+    d_D[index(base::has_column_skips() ? channel : head)] += d_y * x;
     const number d_raw = d_step * base::step_slope(entry, token, channel);
     d_dt[index((entry * base::tokens_ + token) * base::heads_ + head)] += d_raw;
     d_dt_bias[index(head)] += d_raw;

@@ -61,8 +61,10 @@ std::string member(const std::string& text, const std::string& about) {
 }
 
 std::string tensor_text(const signature& form, std::size_t index) {
+  const std::string shapes = shapes_text(form, index);
+  if (shapes.empty()) return "absent";
   const std::string_view use = form.tensors[index].is_output() ? "written; " : "";
-  return fmt::format("{}{}; {}", use, shapes_text(form, index), types_text(form, index));
+  return fmt::format("{}{}; {}", use, shapes, types_text(form, index));
 }
 
 std::string args_struct(const operation_group& group) {

@@ -230,7 +230,7 @@ static void check_state_spaces(tessera_status* status) {
           tessera_plan_state_space_v1_backward, tessera_run_state_space_v1_backward);
   }
   {
-    tessera_state_space_v1_args args = {.size = sizeof args,
+    tessera_state_space_v2_args args = {.size = sizeof args,
                                         .x = input(0, 4),
                                         .dt = input(1, 3),
                                         .A = input(2, 1),
@@ -241,7 +241,7 @@ static void check_state_spaces(tessera_status* status) {
           tessera_run_state_space_v2);
   }
   {
-    tessera_state_space_v1_args args = {.size = sizeof args,
+    tessera_state_space_v2_args args = {.size = sizeof args,
                                         .x = input(0, 4),
                                         .dt = input(1, 3),
                                         .A = input(2, 1),

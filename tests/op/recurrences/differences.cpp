@@ -149,7 +149,10 @@ INSTANTIATE_TEST_SUITE_P(
         "state_space_v2 x=[1,5,4,2]f32 A=[4]f32 B=[1,5,2,3] dt_softplus=true norm=true "
         "norm_before_gate=true",
         "state_space_v2 x=[1,5,4,2]f32 A=[4]f32 B=[1,5,2,3] dt_softplus=true norm=true "
-        "norm_group_size=4"));
+        "norm_group_size=4",
+        "state_space_v2 x=[2,5,4,3]f32 A=[4]f32 B=[2,5,2,3] D=[4,3]f32",
+        "state_space_v2 x=[1,6,2,3]f32 A=[2]f32 B=[1,6,2,3] D=[2,3]f32 cu_seqlens=[3]i32 "
+        "dt_softplus=true norm=true"));
 
 }  // namespace
 }  // namespace tessera::support

@@ -1083,8 +1083,8 @@ typedef struct tessera_kv_cache_append_args {
   const tessera_tensor* num_seqs; /* [1]; i32 */
   const tessera_tensor* k_scales; /* [Hkv]; f32 */
   const tessera_tensor* v_scales; /* [Hkv]; f32 */
-  const tessera_tensor* source_pages; /* ; i32 */
-  const tessera_tensor* target_pages; /* ; i32 */
+  const tessera_tensor* source_pages; /* absent */
+  const tessera_tensor* target_pages; /* absent */
   /* written; PHTD [P,T,Hkv], HPTD [P,T,Hkv], PTHD [P,T,Hkv], (PT)HD [P*T,Hkv], PTCD [P,T,Hkv],
    * PTCLD [P,T,Hkv]; f32 */
   const tessera_tensor* k_token_scales;
@@ -1138,8 +1138,8 @@ static inline int32_t tessera_run_kv_cache_append(const tessera_plan* plan,
 typedef struct tessera_kv_cache_copy_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* k_new; /* ;  */
-  const tessera_tensor* v_new; /* ;  */
+  const tessera_tensor* k_new; /* absent */
+  const tessera_tensor* v_new; /* absent */
   /* written; PHTD [P,H,T,D], HPTD [H,P,T,D], PTHD [P,T,H,D], (PT)HD [P*T,H,D]; f32, f16, bf16,
    * f8_e4m3, f8_e5m2, i8 */
   const tessera_tensor* k_pages;
@@ -1148,16 +1148,16 @@ typedef struct tessera_kv_cache_copy_args {
   const tessera_tensor* v_pages;
   /* written; PTCD [P,T,C,D], PTCLD [P,T,C,L,D]; f32, f16, bf16, f8_e4m3, f8_e5m2, i8 */
   const tessera_tensor* kv_pages;
-  const tessera_tensor* block_table; /* ;  */
-  const tessera_tensor* seqlens_k; /* ;  */
-  const tessera_tensor* cu_seqlens_q; /* ;  */
-  const tessera_tensor* num_seqs; /* ;  */
-  const tessera_tensor* k_scales; /* ;  */
-  const tessera_tensor* v_scales; /* ;  */
+  const tessera_tensor* block_table; /* absent */
+  const tessera_tensor* seqlens_k; /* absent */
+  const tessera_tensor* cu_seqlens_q; /* absent */
+  const tessera_tensor* num_seqs; /* absent */
+  const tessera_tensor* k_scales; /* absent */
+  const tessera_tensor* v_scales; /* absent */
   const tessera_tensor* source_pages; /* [A]; i32 */
   const tessera_tensor* target_pages; /* [A]; i32 */
-  const tessera_tensor* k_token_scales; /* ;  */
-  const tessera_tensor* v_token_scales; /* ;  */
+  const tessera_tensor* k_token_scales; /* absent */
+  const tessera_tensor* v_token_scales; /* absent */
 } tessera_kv_cache_copy_args;
 
 /* Bits of `given`. */
@@ -2053,99 +2053,69 @@ static inline int32_t tessera_run_ragged_gated_delta_rule_v2_backward(const tess
 
 /* ---- state_space_v1: family selective_scan ---- */
 
-/* Axes: B batch; T length; S sequences; D channels; H heads; P head dim; G groups; N state size; W
- * columns; L slots. */
+/* Axes: B batch; T length; S sequences; D channels; G groups; N state size; L slots. */
 typedef struct tessera_state_space_v1_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
-   * grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads [1,T,H,P]; f32,
-   * f16, bf16 */
+   * grouped [1,T,D]; f32, f16, bf16 */
   const tessera_tensor* x;
   /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
-   * grouped [1,T,D], dense heads [B,T,H], packed heads [1,T,H], pooled heads [1,T,H]; f32, type of
-   * x */
+   * grouped [1,T,D]; f32, type of x */
   const tessera_tensor* dt;
-  /* dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], pooled [D,N], pooled grouped
-   * [D,N], dense heads [H], packed heads [H], pooled heads [H]; f32, type of x */
-  const tessera_tensor* A;
+  const tessera_tensor* A; /* [D,N]; f32, type of x */
   /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled [1,T,N],
-   * pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
-   * [1,T,G,N]; type of x */
+   * pooled grouped [1,T,G,N]; type of x */
   const tessera_tensor* B;
   /* dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled [1,T,N],
-   * pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
-   * [1,T,G,N]; type of x */
+   * pooled grouped [1,T,G,N]; type of x */
   const tessera_tensor* C;
-  /* dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped [D], dense
-   * heads [H], packed heads [H], pooled heads [H]; f32, type of x */
-  const tessera_tensor* D;
+  const tessera_tensor* D; /* [D]; f32, type of x */
   /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
-   * grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads [1,T,H,P]; type of
-   * x */
+   * grouped [1,T,D]; type of x */
   const tessera_tensor* z;
-  /* dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped [D], dense
-   * heads [H], packed heads [H], pooled heads [H]; f32, type of x */
-  const tessera_tensor* dt_bias;
+  const tessera_tensor* dt_bias; /* [D]; f32, type of x */
   /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled [L,D,N], pooled
-   * grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads [L,H,P,N]; f32 */
+   * grouped [L,D,N]; f32 */
   const tessera_tensor* initial_state;
-  /* packed [S+1], packed grouped [S+1], pooled [S+1], pooled grouped [S+1], packed heads [S+1],
-   * pooled heads [S+1]; i32 */
+  /* packed [S+1], packed grouped [S+1], pooled [S+1], pooled grouped [S+1]; i32 */
   const tessera_tensor* cu_seqlens;
   /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
-   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads
-   * [1,T,H,P]; type of x */
+   * [1,T,D], pooled grouped [1,T,D]; type of x */
   const tessera_tensor* out;
   /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled
-   * [L,D,N], pooled grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads
-   * [L,H,P,N]; f32 */
+   * [L,D,N], pooled grouped [L,D,N]; f32 */
   const tessera_tensor* final_state;
-  /* dense heads [W], packed heads [W], pooled heads [W]; f32, type of x */
-  const tessera_tensor* norm_weight;
+  const tessera_tensor* norm_weight; /* absent */
   /* dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled [1,T,D], pooled
-   * grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads [1,T,H,P]; type of
-   * x */
+   * grouped [1,T,D]; type of x */
   const tessera_tensor* d_out;
   /* dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled [L,D,N], pooled
-   * grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads [L,H,P,N]; f32 */
+   * grouped [L,D,N]; f32 */
   const tessera_tensor* d_final_state;
   /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
-   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads
-   * [1,T,H,P]; type of x */
+   * [1,T,D], pooled grouped [1,T,D]; type of x */
   const tessera_tensor* d_x;
   /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
-   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H], packed heads [1,T,H], pooled heads
-   * [1,T,H]; f32, f16, bf16 */
+   * [1,T,D], pooled grouped [1,T,D]; f32, f16, bf16 */
   const tessera_tensor* d_dt;
-  /* written; dense [D,N], grouped [D,N], packed [D,N], packed grouped [D,N], pooled [D,N], pooled
-   * grouped [D,N], dense heads [H], packed heads [H], pooled heads [H]; f32, f16, bf16 */
-  const tessera_tensor* d_A;
+  const tessera_tensor* d_A; /* written; [D,N]; f32, f16, bf16 */
   /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled
-   * [1,T,N], pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
-   * [1,T,G,N]; type of x */
+   * [1,T,N], pooled grouped [1,T,G,N]; type of x */
   const tessera_tensor* d_B;
   /* written; dense [B,T,N], grouped [B,T,G,N], packed [1,T,N], packed grouped [1,T,G,N], pooled
-   * [1,T,N], pooled grouped [1,T,G,N], dense heads [B,T,G,N], packed heads [1,T,G,N], pooled heads
-   * [1,T,G,N]; type of x */
+   * [1,T,N], pooled grouped [1,T,G,N]; type of x */
   const tessera_tensor* d_C;
-  /* written; dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped
-   * [D], dense heads [H], packed heads [H], pooled heads [H]; f32, f16, bf16 */
-  const tessera_tensor* d_D;
+  const tessera_tensor* d_D; /* written; [D]; f32, f16, bf16 */
   /* written; dense [B,T,D], grouped [B,T,D], packed [1,T,D], packed grouped [1,T,D], pooled
-   * [1,T,D], pooled grouped [1,T,D], dense heads [B,T,H,P], packed heads [1,T,H,P], pooled heads
-   * [1,T,H,P]; type of x */
+   * [1,T,D], pooled grouped [1,T,D]; type of x */
   const tessera_tensor* d_z;
-  /* written; dense [D], grouped [D], packed [D], packed grouped [D], pooled [D], pooled grouped
-   * [D], dense heads [H], packed heads [H], pooled heads [H]; f32, f16, bf16 */
-  const tessera_tensor* d_dt_bias;
+  const tessera_tensor* d_dt_bias; /* written; [D]; f32, f16, bf16 */
   /* written; dense [B,D,N], grouped [B,D,N], packed [S,D,N], packed grouped [S,D,N], pooled
-   * [L,D,N], pooled grouped [L,D,N], dense heads [B,H,P,N], packed heads [S,H,P,N], pooled heads
-   * [L,H,P,N]; f32 */
+   * [L,D,N], pooled grouped [L,D,N]; f32 */
   const tessera_tensor* d_initial_state;
-  /* written; dense heads [W], packed heads [W], pooled heads [W]; f32, f16, bf16 */
-  const tessera_tensor* d_norm_weight;
-  const tessera_tensor* state_indices; /* pooled [S], pooled grouped [S], pooled heads [S]; i32 */
+  const tessera_tensor* d_norm_weight; /* absent */
+  const tessera_tensor* state_indices; /* pooled [S], pooled grouped [S]; i32 */
 } tessera_state_space_v1_args;
 
 /* Bits of `given`. */
@@ -2201,36 +2171,6 @@ static inline int32_t tessera_run_state_space_v1(const tessera_plan* plan,
 #define tessera_run_mamba1 tessera_run_state_space_v1
 #define TESSERA_OPERATION_MAMBA1 TESSERA_OPERATION_STATE_SPACE_V1
 
-/* state_space_v2: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, norm_weight,
- * initial_state, final_state, state_indices. */
-static inline int32_t tessera_state_space_v2(const tessera_state_space_v1_args* args,
-    const tessera_state_space_v1_options* options, const tessera_context* context,
-    tessera_status* status) {
-  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, status);
-}
-static inline int32_t tessera_plan_state_space_v2(const tessera_state_space_v1_args* args,
-    const tessera_state_space_v1_options* options, const tessera_context* context,
-    tessera_plan** plan, tessera_status* status) {
-  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, plan, status);
-}
-static inline int32_t tessera_run_state_space_v2(const tessera_plan* plan,
-    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
-    tessera_status* status) {
-  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
-}
-
-/* state_space_v2 is also called ssm2. */
-#define tessera_ssm2 tessera_state_space_v2
-#define tessera_plan_ssm2 tessera_plan_state_space_v2
-#define tessera_run_ssm2 tessera_run_state_space_v2
-#define TESSERA_OPERATION_SSM2 TESSERA_OPERATION_STATE_SPACE_V2
-
-/* state_space_v2 is also called mamba2. */
-#define tessera_mamba2 tessera_state_space_v2
-#define tessera_plan_mamba2 tessera_plan_state_space_v2
-#define tessera_run_mamba2 tessera_run_state_space_v2
-#define TESSERA_OPERATION_MAMBA2 TESSERA_OPERATION_STATE_SPACE_V2
-
 /* state_space_v1_backward: needs x, dt, A, B, C, d_out, d_x, d_dt, d_A, d_B, d_C; takes cu_seqlens,
  * D, z, dt_bias, initial_state, d_final_state, d_D, d_z, d_dt_bias, d_initial_state; has no option
  * dt_min, dt_max, norm, norm_before_gate, norm_group_size, norm_eps. */
@@ -2263,22 +2203,155 @@ static inline int32_t tessera_run_state_space_v1_backward(const tessera_plan* pl
 #define tessera_run_mamba1_backward tessera_run_state_space_v1_backward
 #define TESSERA_OPERATION_MAMBA1_BACKWARD TESSERA_OPERATION_STATE_SPACE_V1_BACKWARD
 
+/* ---- state_space_v2: family selective_scan ---- */
+
+/* Axes: B batch; T length; S sequences; H heads; P head dim; G groups; N state size; W columns; L
+ * slots. */
+typedef struct tessera_state_space_v2_args {
+  uint32_t size;
+  uint32_t reserved; /* 0 */
+  /* dense heads [B,T,H,P], per-column dense heads [B,T,H,P], packed heads [1,T,H,P], per-column
+   * packed heads [1,T,H,P], pooled heads [1,T,H,P], per-column pooled heads [1,T,H,P]; f32, f16,
+   * bf16 */
+  const tessera_tensor* x;
+  /* dense heads [B,T,H], per-column dense heads [B,T,H], packed heads [1,T,H], per-column packed
+   * heads [1,T,H], pooled heads [1,T,H], per-column pooled heads [1,T,H]; f32, type of x */
+  const tessera_tensor* dt;
+  const tessera_tensor* A; /* [H]; f32, type of x */
+  /* dense heads [B,T,G,N], per-column dense heads [B,T,G,N], packed heads [1,T,G,N], per-column
+   * packed heads [1,T,G,N], pooled heads [1,T,G,N], per-column pooled heads [1,T,G,N]; type of x */
+  const tessera_tensor* B;
+  /* dense heads [B,T,G,N], per-column dense heads [B,T,G,N], packed heads [1,T,G,N], per-column
+   * packed heads [1,T,G,N], pooled heads [1,T,G,N], per-column pooled heads [1,T,G,N]; type of x */
+  const tessera_tensor* C;
+  /* dense heads [H], per-column dense heads [H,P], packed heads [H], per-column packed heads [H,P],
+   * pooled heads [H], per-column pooled heads [H,P]; f32, type of x */
+  const tessera_tensor* D;
+  /* dense heads [B,T,H,P], per-column dense heads [B,T,H,P], packed heads [1,T,H,P], per-column
+   * packed heads [1,T,H,P], pooled heads [1,T,H,P], per-column pooled heads [1,T,H,P]; type of x */
+  const tessera_tensor* z;
+  const tessera_tensor* dt_bias; /* [H]; f32, type of x */
+  /* dense heads [B,H,P,N], per-column dense heads [B,H,P,N], packed heads [S,H,P,N], per-column
+   * packed heads [S,H,P,N], pooled heads [L,H,P,N], per-column pooled heads [L,H,P,N]; f32 */
+  const tessera_tensor* initial_state;
+  /* packed heads [S+1], per-column packed heads [S+1], pooled heads [S+1], per-column pooled heads
+   * [S+1]; i32 */
+  const tessera_tensor* cu_seqlens;
+  /* written; dense heads [B,T,H,P], per-column dense heads [B,T,H,P], packed heads [1,T,H,P],
+   * per-column packed heads [1,T,H,P], pooled heads [1,T,H,P], per-column pooled heads [1,T,H,P];
+   * type of x */
+  const tessera_tensor* out;
+  /* written; dense heads [B,H,P,N], per-column dense heads [B,H,P,N], packed heads [S,H,P,N],
+   * per-column packed heads [S,H,P,N], pooled heads [L,H,P,N], per-column pooled heads [L,H,P,N];
+   * f32 */
+  const tessera_tensor* final_state;
+  const tessera_tensor* norm_weight; /* [W]; f32, type of x */
+  /* dense heads [B,T,H,P], per-column dense heads [B,T,H,P], packed heads [1,T,H,P], per-column
+   * packed heads [1,T,H,P], pooled heads [1,T,H,P], per-column pooled heads [1,T,H,P]; type of x */
+  const tessera_tensor* d_out;
+  /* dense heads [B,H,P,N], per-column dense heads [B,H,P,N], packed heads [S,H,P,N], per-column
+   * packed heads [S,H,P,N], pooled heads [L,H,P,N], per-column pooled heads [L,H,P,N]; f32 */
+  const tessera_tensor* d_final_state;
+  /* written; dense heads [B,T,H,P], per-column dense heads [B,T,H,P], packed heads [1,T,H,P],
+   * per-column packed heads [1,T,H,P], pooled heads [1,T,H,P], per-column pooled heads [1,T,H,P];
+   * type of x */
+  const tessera_tensor* d_x;
+  /* written; dense heads [B,T,H], per-column dense heads [B,T,H], packed heads [1,T,H], per-column
+   * packed heads [1,T,H], pooled heads [1,T,H], per-column pooled heads [1,T,H]; f32, f16, bf16 */
+  const tessera_tensor* d_dt;
+  const tessera_tensor* d_A; /* written; [H]; f32, f16, bf16 */
+  /* written; dense heads [B,T,G,N], per-column dense heads [B,T,G,N], packed heads [1,T,G,N],
+   * per-column packed heads [1,T,G,N], pooled heads [1,T,G,N], per-column pooled heads [1,T,G,N];
+   * type of x */
+  const tessera_tensor* d_B;
+  /* written; dense heads [B,T,G,N], per-column dense heads [B,T,G,N], packed heads [1,T,G,N],
+   * per-column packed heads [1,T,G,N], pooled heads [1,T,G,N], per-column pooled heads [1,T,G,N];
+   * type of x */
+  const tessera_tensor* d_C;
+  /* written; dense heads [H], per-column dense heads [H,P], packed heads [H], per-column packed
+   * heads [H,P], pooled heads [H], per-column pooled heads [H,P]; f32, f16, bf16 */
+  const tessera_tensor* d_D;
+  /* written; dense heads [B,T,H,P], per-column dense heads [B,T,H,P], packed heads [1,T,H,P],
+   * per-column packed heads [1,T,H,P], pooled heads [1,T,H,P], per-column pooled heads [1,T,H,P];
+   * type of x */
+  const tessera_tensor* d_z;
+  const tessera_tensor* d_dt_bias; /* written; [H]; f32, f16, bf16 */
+  /* written; dense heads [B,H,P,N], per-column dense heads [B,H,P,N], packed heads [S,H,P,N],
+   * per-column packed heads [S,H,P,N], pooled heads [L,H,P,N], per-column pooled heads [L,H,P,N];
+   * f32 */
+  const tessera_tensor* d_initial_state;
+  const tessera_tensor* d_norm_weight; /* written; [W]; f32, f16, bf16 */
+  const tessera_tensor* state_indices; /* pooled heads [S], per-column pooled heads [S]; i32 */
+} tessera_state_space_v2_args;
+
+/* Bits of `given`. */
+enum {
+  TESSERA_STATE_SPACE_V2_DT_SOFTPLUS = 1,
+  TESSERA_STATE_SPACE_V2_DT_MIN = 2,
+  TESSERA_STATE_SPACE_V2_DT_MAX = 4,
+  TESSERA_STATE_SPACE_V2_NORM = 8,
+  TESSERA_STATE_SPACE_V2_NORM_BEFORE_GATE = 16,
+  TESSERA_STATE_SPACE_V2_NORM_GROUP_SIZE = 32,
+  TESSERA_STATE_SPACE_V2_NORM_EPS = 64
+};
+typedef struct tessera_state_space_v2_options {
+  uint32_t size;
+  uint32_t given; /* bits of the options whose zero counts */
+  int64_t dt_softplus; /* 0 or 1; default 0 */
+  double dt_min; /* finite as a float; optional, else unbounded */
+  double dt_max; /* finite as a float; optional, else unbounded */
+  int64_t norm; /* 0 or 1; default 0 */
+  int64_t norm_before_gate; /* 0 or 1; default 0 */
+  int64_t norm_group_size; /* at least 1; optional, else all columns of a token */
+  double norm_eps; /* above 0; default 1e-05 */
+} tessera_state_space_v2_options;
+
+/* state_space_v2: needs x, dt, A, B, C, out; takes cu_seqlens, D, z, dt_bias, norm_weight,
+ * initial_state, final_state, state_indices. */
+static inline int32_t tessera_state_space_v2(const tessera_state_space_v2_args* args,
+    const tessera_state_space_v2_options* options, const tessera_context* context,
+    tessera_status* status) {
+  return tessera_call(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, status);
+}
+static inline int32_t tessera_plan_state_space_v2(const tessera_state_space_v2_args* args,
+    const tessera_state_space_v2_options* options, const tessera_context* context,
+    tessera_plan** plan, tessera_status* status) {
+  return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V2, args, options, context, plan, status);
+}
+static inline int32_t tessera_run_state_space_v2(const tessera_plan* plan,
+    const tessera_state_space_v2_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    tessera_status* status) {
+  return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
+}
+
+/* state_space_v2 is also called ssm2. */
+#define tessera_ssm2 tessera_state_space_v2
+#define tessera_plan_ssm2 tessera_plan_state_space_v2
+#define tessera_run_ssm2 tessera_run_state_space_v2
+#define TESSERA_OPERATION_SSM2 TESSERA_OPERATION_STATE_SPACE_V2
+
+/* state_space_v2 is also called mamba2. */
+#define tessera_mamba2 tessera_state_space_v2
+#define tessera_plan_mamba2 tessera_plan_state_space_v2
+#define tessera_run_mamba2 tessera_run_state_space_v2
+#define TESSERA_OPERATION_MAMBA2 TESSERA_OPERATION_STATE_SPACE_V2
+
 /* state_space_v2_backward: needs x, dt, A, B, C, d_out, d_x, d_dt, d_A, d_B, d_C; takes cu_seqlens,
  * D, z, dt_bias, norm_weight, initial_state, d_final_state, d_D, d_z, d_dt_bias, d_norm_weight,
  * d_initial_state. */
-static inline int32_t tessera_state_space_v2_backward(const tessera_state_space_v1_args* args,
-    const tessera_state_space_v1_options* options, const tessera_context* context,
+static inline int32_t tessera_state_space_v2_backward(const tessera_state_space_v2_args* args,
+    const tessera_state_space_v2_options* options, const tessera_context* context,
     tessera_status* status) {
   return tessera_call(TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD, args, options, context, status);
 }
-static inline int32_t tessera_plan_state_space_v2_backward(const tessera_state_space_v1_args* args,
-    const tessera_state_space_v1_options* options, const tessera_context* context,
+static inline int32_t tessera_plan_state_space_v2_backward(const tessera_state_space_v2_args* args,
+    const tessera_state_space_v2_options* options, const tessera_context* context,
     tessera_plan** plan, tessera_status* status) {
   return tessera_plan_make(TESSERA_OPERATION_STATE_SPACE_V2_BACKWARD, args, options, context, plan,
       status);
 }
 static inline int32_t tessera_run_state_space_v2_backward(const tessera_plan* plan,
-    const tessera_state_space_v1_args* args, void* workspace, size_t workspace_bytes, void* stream,
+    const tessera_state_space_v2_args* args, void* workspace, size_t workspace_bytes, void* stream,
     tessera_status* status) {
   return tessera_plan_run(plan, args, workspace, workspace_bytes, stream, status);
 }

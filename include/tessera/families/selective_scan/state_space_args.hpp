@@ -6,7 +6,7 @@
 // | dt | [B,T,D] | [B,T,H] | f32 or that of x |
 // | A | [D,N] | [H] | f32 or that of x |
 // | B, C | [B,T,N] or [B,T,G,N] | [B,T,G,N] | that of x |
-// | D, dt_bias | [D] | [H] | f32 or that of x |
+// | D, dt_bias | [D] | [H]; D also [H,P] | f32 or that of x |
 // | norm_weight | none | [H*P] | f32 or that of x |
 // | initial_state, final_state | [B,D,N] | [B,H,P,N] | f32 |
 // | cu_seqlens | [S+1] | [S+1] | i32 |
@@ -29,7 +29,7 @@ struct state_space_args {
   tensor_view A{};   ///< at most 0: a state decays by exp(A dt) in a step
   tensor_view B{};
   tensor_view C{};
-  tensor_view D{};        ///< weight of the skip D x
+  tensor_view D{};        ///< weight of the skip D x; of a head or of each column
   tensor_view z{};        ///< gate: the output is multiplied by silu(z)
   tensor_view dt_bias{};  ///< added to dt
   tensor_view initial_state{};

@@ -45,26 +45,47 @@ inline constexpr std::array dims{
     dim{.symbol = "L", .label = "slots"},
 };
 
-inline constexpr std::array<std::string_view, 9> layouts{
-    "dense",          "grouped",     "packed",       "packed grouped", "pooled",
-    "pooled grouped", "dense heads", "packed heads", "pooled heads"};
+/// A layout is a packing, without and with an axis that one tensor may have: groups of B and C in
+/// state_space_v1, columns of D in state_space_v2.
+inline constexpr std::array<std::string_view, 6> channel_layouts{
+    "dense", "grouped", "packed", "packed grouped", "pooled", "pooled grouped"};
+inline constexpr std::array<std::string_view, 6> head_layouts{
+    "dense heads",  "per-column dense heads", "packed heads", "per-column packed heads",
+    "pooled heads", "per-column pooled heads"};
 
-/// Of a tensor that has neither groups nor states.
-constexpr texts of_layouts(std::string_view dense, std::string_view packed, std::string_view heads,
-                           std::string_view packed_heads) {
-  return {dense, dense, packed, packed, packed, packed, heads, packed_heads, packed_heads};
+/// Of a tensor that has the same axes either way.
+constexpr texts of_packings(std::string_view dense, std::string_view packed,
+                            std::string_view pooled) {
+  return {dense, dense, packed, packed, pooled, pooled};
 }
-inline constexpr texts of_tokens = of_layouts("B T D", "1:batch T D", "B T H P", "1:batch T H P");
-inline constexpr texts of_steps = of_layouts("B T D", "1:batch T D", "B T H", "1:batch T H");
-inline constexpr texts of_groups{"B T N",         "B T G N",       "1:batch T N",
-                                 "1:batch T G N", "1:batch T N",   "1:batch T G N",
-                                 "B T G N",       "1:batch T G N", "1:batch T G N"};
-inline constexpr texts of_decays = of_layouts("D N", "D N", "H", "H");
-inline constexpr texts of_channels = of_layouts("D", "D", "H", "H");
-inline constexpr texts of_states{"B D N", "B D N",   "S D N",   "S D N",  "L D N",
-                                 "L D N", "B H P N", "S H P N", "L H P N"};
+constexpr texts of_packings(std::string_view dense, std::string_view packed) {
+  return of_packings(dense, packed, packed);
+}
+constexpr texts of_packings(std::string_view shape) {
+  return of_packings(shape, shape);
+}
 
-inline constexpr texts of_columns = of_layouts("-", "-", "W", "W");
+/// What the two operations have in different shapes.
+struct shape_texts {
+  texts tokens, steps, groups, decays, skips, biases, states, columns;
+};
+inline constexpr shape_texts channel_shapes{
+    .tokens = of_packings("B T D", "1:batch T D"),
+    .steps = of_packings("B T D", "1:batch T D"),
+    .groups = {"B T N", "B T G N", "1:batch T N", "1:batch T G N", "1:batch T N", "1:batch T G N"},
+    .decays = of_packings("D N"),
+    .skips = of_packings("D"),
+    .biases = of_packings("D"),
+    .states = of_packings("B D N", "S D N", "L D N"),
+    .columns = of_packings("-")};
+inline constexpr shape_texts head_shapes{.tokens = of_packings("B T H P", "1:batch T H P"),
+                                         .steps = of_packings("B T H", "1:batch T H"),
+                                         .groups = of_packings("B T G N", "1:batch T G N"),
+                                         .decays = of_packings("H"),
+                                         .skips = {"H", "H P", "H", "H P", "H", "H P"},
+                                         .biases = of_packings("H"),
+                                         .states = of_packings("B H P N", "S H P N", "L H P N"),
+                                         .columns = of_packings("W")};
 
 constexpr tensor_text like_tokens(std::string_view name, const texts& shapes, bool free = false) {
   return {.name = name, .shapes = shapes, .like = "x", .contiguous_rows = true, .free = free};
@@ -85,45 +106,51 @@ constexpr tensor_text gradient_of(std::string_view of, tensor_text text) {
   }
   return as_output(text);
 }
-constexpr tensor_text states(std::string_view name) {
-  return declared::state(name, of_states, false);
+constexpr tensor_text states(std::string_view name, const texts& shapes) {
+  return declared::state(name, shapes, false);
 }
-constexpr tensor_text steps(std::string_view name) {
-  tensor_text text = parameter(name, of_steps);
+constexpr tensor_text steps(std::string_view name, const texts& shapes) {
+  tensor_text text = parameter(name, shapes);
   text.contiguous_rows = true;
   return text;
 }
 
-inline constexpr std::array tensor_texts{
-    tensor_text{.name = "x", .shapes = of_tokens, .types = floating_types, .contiguous_rows = true},
-    steps("dt"),
-    parameter("A", of_decays),
-    like_tokens("B", of_groups),
-    like_tokens("C", of_groups),
-    parameter("D", of_channels, true),
-    like_tokens("z", of_tokens, true),
-    parameter("dt_bias", of_channels, true),
-    states("initial_state"),
-    declared::packed_offsets(of_layouts("-", "S+1", "-", "S+1")),
-    as_output(like_tokens("out", of_tokens)),
-    declared::final_state(of_states, false),
-    parameter("norm_weight", of_columns, true),
-    like_tokens("d_out", of_tokens),
-    states("d_final_state"),
-    gradient_of("x", like_tokens("d_x", of_tokens)),
-    gradient_of("dt", steps("d_dt")),
-    gradient_of("A", parameter("d_A", of_decays)),
-    gradient_of("B", like_tokens("d_B", of_groups)),
-    gradient_of("C", like_tokens("d_C", of_groups)),
-    gradient_of("D", parameter("d_D", of_channels, true)),
-    gradient_of("z", like_tokens("d_z", of_tokens, true)),
-    gradient_of("dt_bias", parameter("d_dt_bias", of_channels, true)),
-    gradient_of("initial_state", states("d_initial_state")),
-    gradient_of("norm_weight", parameter("d_norm_weight", of_columns, true)),
-    declared::pool_slots({"-", "-", "-", "-", "S", "S", "-", "-", "S"}, "L"),
-};
+constexpr auto texts_of(const shape_texts& of) {
+  return std::array{
+      tensor_text{
+          .name = "x", .shapes = of.tokens, .types = floating_types, .contiguous_rows = true},
+      steps("dt", of.steps),
+      parameter("A", of.decays),
+      like_tokens("B", of.groups),
+      like_tokens("C", of.groups),
+      parameter("D", of.skips, true),
+      like_tokens("z", of.tokens, true),
+      parameter("dt_bias", of.biases, true),
+      states("initial_state", of.states),
+      declared::packed_offsets(of_packings("-", "S+1")),
+      as_output(like_tokens("out", of.tokens)),
+      declared::final_state(of.states, false),
+      parameter("norm_weight", of.columns, true),
+      like_tokens("d_out", of.tokens),
+      states("d_final_state", of.states),
+      gradient_of("x", like_tokens("d_x", of.tokens)),
+      gradient_of("dt", steps("d_dt", of.steps)),
+      gradient_of("A", parameter("d_A", of.decays)),
+      gradient_of("B", like_tokens("d_B", of.groups)),
+      gradient_of("C", like_tokens("d_C", of.groups)),
+      gradient_of("D", parameter("d_D", of.skips, true)),
+      gradient_of("z", like_tokens("d_z", of.tokens, true)),
+      gradient_of("dt_bias", parameter("d_dt_bias", of.biases, true)),
+      gradient_of("initial_state", states("d_initial_state", of.states)),
+      gradient_of("norm_weight", parameter("d_norm_weight", of.columns, true)),
+      declared::pool_slots(of_packings("-", "-", "S"), "L"),
+  };
+}
+inline constexpr auto channel_texts = texts_of(channel_shapes);
+inline constexpr auto head_texts = texts_of(head_shapes);
+/// Both have the same tensors.
 consteval std::int8_t tensor(std::string_view name) {
-  return declared::tensor_named(tensor_texts, name);
+  return declared::tensor_named(channel_texts, name);
 }
 
 inline constexpr std::array option_forms{
@@ -180,12 +207,12 @@ inline bool has_heads(const bound_call& call) noexcept {
          scan_recurrence::state_space_v2;
 }
 
-/// B and C of state_space_v1 have an axis of groups or none.
-inline int layout_of(const bound_call& call) {
+/// `Tensor` has an axis more, and so `Rank`, or not.
+template <std::int8_t Tensor, int Rank>
+int layout_of(const bound_call& call) {
   const int packing = declared::packing_of<tensor("cu_seqlens"), tensor("state_indices")>(call);
-  if (has_heads(call)) return 6 + packing;
-  const bool grouped = call.tensors[tensor("B")].rank == 4;
-  return 2 * packing + (grouped ? 1 : 0);
+  const bool has_axis = declared::is_given<Tensor>(call) && call.tensors[Tensor].rank == Rank;
+  return 2 * packing + (has_axis ? 1 : 0);
 }
 
 /// Bounds of a step in order, groups of a norm that fill a token.
@@ -206,14 +233,18 @@ inline bool hook(const bound_call& call, status& failure) {
                         ", does not divide the ", columns, " columns of x");
 }
 
-inline constexpr signature form =
-    declared::signature_of<state_space_problem, tensor_texts, dims, layouts>({
-        .options = option_forms,
-        .rules = rules,
-        .multiples = multiples,
-        .layout_of = &layout_of,
-        .hook = &hook,
-    });
+template <const auto& Texts, const auto& Layouts, std::int8_t Tensor, int Rank>
+consteval signature form_of() {
+  return declared::signature_of<state_space_problem, Texts, dims, Layouts>({
+      .options = option_forms,
+      .rules = rules,
+      .multiples = multiples,
+      .layout_of = &layout_of<Tensor, Rank>,
+      .hook = &hook,
+  });
+}
+inline constexpr signature channel_form = form_of<channel_texts, channel_layouts, tensor("B"), 4>();
+inline constexpr signature head_form = form_of<head_texts, head_layouts, tensor("D"), 2>();
 
 // Where a kernel finds them.
 
@@ -240,42 +271,46 @@ consteval binding_text columns_at(std::string_view name, std::size_t at) {
             {"N", at + offsetof(scan_tensor, state)}}},
           at + offsetof(scan_tensor, type)};
 }
-inline constexpr auto bindings = declared::bindings_in(
-    std::array{tokens_at("x", offsetof(kernel, x)),
-               tokens_at("dt", offsetof(kernel, dt)),
-               tokens_at("B", offsetof(kernel, B)),
-               tokens_at("C", offsetof(kernel, C)),
-               tokens_at("z", offsetof(kernel, z)),
-               tokens_at("out", offsetof(kernel, out)),
-               tokens_at("d_out", offsetof(kernel, d_out)),
-               tokens_at("d_x", offsetof(kernel, d_x)),
-               tokens_at("d_dt", offsetof(kernel, d_dt)),
-               tokens_at("d_B", offsetof(kernel, d_B)),
-               tokens_at("d_C", offsetof(kernel, d_C)),
-               tokens_at("d_z", offsetof(kernel, d_z)),
-               columns_at("A", offsetof(kernel, A)),
-               columns_at("D", offsetof(kernel, D)),
-               columns_at("dt_bias", offsetof(kernel, dt_bias)),
-               columns_at("norm_weight", offsetof(kernel, norm_weight)),
-               columns_at("initial_state", offsetof(kernel, initial_state)),
-               columns_at("final_state", offsetof(kernel, final_state)),
-               columns_at("d_A", offsetof(kernel, d_A)),
-               columns_at("d_D", offsetof(kernel, d_D)),
-               columns_at("d_dt_bias", offsetof(kernel, d_dt_bias)),
-               columns_at("d_norm_weight", offsetof(kernel, d_norm_weight)),
-               columns_at("d_final_state", offsetof(kernel, d_final_state)),
-               columns_at("d_initial_state", offsetof(kernel, d_initial_state)),
-               binding_text{"cu_seqlens", offsetof(kernel, sequences.cu_seqlens)},
-               binding_text{"state_indices",
-                            offsetof(kernel, sequences.slots),
-                            {{{"S", offsetof(kernel, sequences.slot_stride)}}}}},
-    form);
+constexpr auto bindings_in(const signature& form) {
+  return declared::bindings_in(
+      std::array{tokens_at("x", offsetof(kernel, x)),
+                 tokens_at("dt", offsetof(kernel, dt)),
+                 tokens_at("B", offsetof(kernel, B)),
+                 tokens_at("C", offsetof(kernel, C)),
+                 tokens_at("z", offsetof(kernel, z)),
+                 tokens_at("out", offsetof(kernel, out)),
+                 tokens_at("d_out", offsetof(kernel, d_out)),
+                 tokens_at("d_x", offsetof(kernel, d_x)),
+                 tokens_at("d_dt", offsetof(kernel, d_dt)),
+                 tokens_at("d_B", offsetof(kernel, d_B)),
+                 tokens_at("d_C", offsetof(kernel, d_C)),
+                 tokens_at("d_z", offsetof(kernel, d_z)),
+                 columns_at("A", offsetof(kernel, A)),
+                 columns_at("D", offsetof(kernel, D)),
+                 columns_at("dt_bias", offsetof(kernel, dt_bias)),
+                 columns_at("norm_weight", offsetof(kernel, norm_weight)),
+                 columns_at("initial_state", offsetof(kernel, initial_state)),
+                 columns_at("final_state", offsetof(kernel, final_state)),
+                 columns_at("d_A", offsetof(kernel, d_A)),
+                 columns_at("d_D", offsetof(kernel, d_D)),
+                 columns_at("d_dt_bias", offsetof(kernel, d_dt_bias)),
+                 columns_at("d_norm_weight", offsetof(kernel, d_norm_weight)),
+                 columns_at("d_final_state", offsetof(kernel, d_final_state)),
+                 columns_at("d_initial_state", offsetof(kernel, d_initial_state)),
+                 binding_text{"cu_seqlens", offsetof(kernel, sequences.cu_seqlens)},
+                 binding_text{"state_indices",
+                              offsetof(kernel, sequences.slots),
+                              {{{"S", offsetof(kernel, sequences.slot_stride)}}}}},
+      form);
+}
+inline constexpr auto channel_bindings = bindings_in(channel_form);
+inline constexpr auto head_bindings = bindings_in(head_form);
 inline constexpr auto sizes = declared::sizes_in(
     std::array{size_text{"S|B", offsetof(kernel, sequences.count)},
                size_text{"T", offsetof(kernel, sequences.tokens)},
                size_text{"G", offsetof(kernel, groups)}, size_text{"N", offsetof(kernel, states)},
                size_text{"L", offsetof(kernel, sequences.slot_count)}},
-    form);
+    head_form);
 
 /// Channels of state_space_v1 are columns of a head for each group.
 inline void cut_channels(const bound_call& call, kernel& filled) {
@@ -298,6 +333,9 @@ inline void finish(const bound_call& call, void* to) {
     filled.heads = call.dims[4];
     filled.columns = call.dims[5];
     filled.heads_per_group = filled.heads / filled.groups;
+    // A stride of 0 says that a head has one sum; here it has at most one column.
+    const bool of_columns = call.has(tensor("d_D")) && call.tensors[tensor("d_D")].rank == 2;
+    if (of_columns && filled.d_D.column == 0) filled.d_D.column = 1;
   } else {
     cut_channels(call, filled);
   }
@@ -311,35 +349,44 @@ inline void finish(const bound_call& call, void* to) {
   filled.norm_eps = static_cast<float>(wanted.norm_eps);
 }
 
-inline constexpr lowering lower = declared::lowering_of<kernel_defaults>(sizes, bindings, &finish);
+inline constexpr lowering lower_channels =
+    declared::lowering_of<kernel_defaults>(sizes, channel_bindings, &finish);
+inline constexpr lowering lower_heads =
+    declared::lowering_of<kernel_defaults>(sizes, head_bindings, &finish);
+
+/// Texts of problems have A as in state_space_v1, where its states follow from nothing else.
+consteval operation with_decays(operation op) {
+  op.fields |= 1u << tensor("A");
+  return op;
+}
 
 inline constexpr std::string_view without_bounds =
     "dt_min dt_max norm norm_before_gate norm_group_size norm_eps";
 inline constexpr std::array operations{
     declared::also_called(
         declared::operation_of(
-            "state_space_v1", 0, form, lower,
+            "state_space_v1", 0, channel_form, lower_channels,
             "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state out! final_state state_indices",
             without_bounds),
         "ssm1", "mamba1"),
     declared::also_called(
-        declared::operation_of(
-            "state_space_v2", 1, form, lower,
+        with_decays(declared::operation_of(
+            "state_space_v2", 1, head_form, lower_heads,
             "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state out! final_state "
-            "state_indices"),
+            "state_indices")),
         "ssm2", "mamba2"),
     declared::also_called(
-        declared::operation_of("state_space_v1_backward", 2, form, lower,
+        declared::operation_of("state_space_v1_backward", 2, channel_form, lower_channels,
                                "x! cu_seqlens dt! A! B! C! D z dt_bias initial_state d_out! "
                                "d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
                                "d_initial_state",
                                without_bounds),
         "ssm1_backward", "mamba1_backward"),
     declared::also_called(
-        declared::operation_of("state_space_v2_backward", 3, form, lower,
-                               "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state "
-                               "d_out! d_final_state d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias "
-                               "d_norm_weight d_initial_state"),
+        with_decays(declared::operation_of(
+            "state_space_v2_backward", 3, head_form, lower_heads,
+            "x! cu_seqlens dt! A! B! C! D z dt_bias norm_weight initial_state d_out! d_final_state "
+            "d_x! d_dt! d_A! d_B! d_C! d_D d_z d_dt_bias d_norm_weight d_initial_state")),
         "ssm2_backward", "mamba2_backward"),
 };
 

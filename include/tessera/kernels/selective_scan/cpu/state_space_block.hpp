@@ -258,11 +258,11 @@ class state_space_block {
     return sum;
   }
 
-  /// A parameter of channels, or the one of the head in every lane.
+  /// A parameter of channels, or the one of the head (stride 0) in every lane.
   void load_parameter(const scan_tensor& tensor, float* row) const {
     if (tensor.data == nullptr) {
       std::fill(row, row + width_, 0.0f);
-    } else if (shares_steps) {
+    } else if (shares_steps && tensor.column == 0) {
       std::fill(row, row + width_, element_at<isa_type>(tensor, block_.head * tensor.head));
     } else {
       gather_row<isa_type>(tensor, block_.head * tensor.head + block_.first * tensor.column,

@@ -99,19 +99,20 @@ class state_space_sums {
     }
   }
 
-  /// A gradient of each channel, or of the head: then the channels' sum.
+  /// A gradient of each channel, or of the head (stride 0): then the channels' sum.
   void add_row(std::byte* workspace, const channel_block& channels, std::int64_t block,
                float* parameter_sums::*rows, std::int64_t first, const scan_tensor& to,
                std::int64_t offset) const {
     double head_sum = 0;
+    const bool of_channels = !shares_steps || to.column != 0;
     const std::int64_t at_head = channels.head * to.head + offset;
     for (std::int64_t column = 0; column < channels.columns; ++column) {
       const double sum = sum_of(workspace, block, rows, first + column);
       head_sum += sum;
-      if (!shares_steps)
+      if (of_channels)
         store_sum<isa_type>(to, at_head + (channels.first + column) * to.column, sum);
     }
-    if (shares_steps) store_sum<isa_type>(to, at_head, head_sum);
+    if (!of_channels) store_sum<isa_type>(to, at_head, head_sum);
   }
 
   void add_groups(std::byte* workspace, std::int64_t entry, std::int64_t token,

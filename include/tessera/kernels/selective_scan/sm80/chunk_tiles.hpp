@@ -42,6 +42,7 @@ struct outputs_memory {
   alignas(128) unsigned char front[front_tile::bytes];
   chunk_decays decays;
   int first_not_finite[product_columns];
+  float skips[product_columns];  ///< D of each column
 };
 
 /// True if every row of the call's operands begins at a multiple of 16 bytes and has whole chunks

@@ -55,6 +55,8 @@ class state_space_row {
     if (cut.tiles > 1) parts_.take(memory.sums, 3 * rows_ * cut.channels_of_call);
     parts_.take(memory.groups, rows_ * owners_ * 2 * args.states);
     parts_.take(memory.parameters, cut.slots * 3 * parameters_);
+    // Whatever D is: a planned run may have another one.
+    if constexpr (SharesSteps) parts_.take(memory.skips, cut.slots * cut.channels_of_call);
     if (args.norm) parts_.take(memory.weights, segments() * cut.channels_of_call);
   }
 
@@ -87,6 +89,7 @@ class state_space_row {
                            cuda::entry_of(&add_norm_weights<SharesSteps>),
                            cuda::entry_of(&add_group_shares<SharesSteps>),
                            cuda::entry_of(&add_rate_shares<SharesSteps>),
+                           cuda::entry_of(&add_skip_shares<SharesSteps>),
                            cuda::entry_of(&add_parameter_shares<SharesSteps>));
     }
   }
@@ -181,7 +184,12 @@ class state_space_row {
     const std::int64_t shares = rows_ * args.groups * args.states;
     queue.run_over(&add_group_shares<SharesSteps>, shares, all_, owners_, shares);
     queue.run_over(&add_parameter_shares<SharesSteps>, parameters_, all_);
-    if constexpr (!SharesSteps) {
+    if constexpr (SharesSteps) {
+      if (args.d_D.data != nullptr && args.d_D.column != 0) {
+        const std::int64_t channels = all_.cut.channels_of_call;
+        queue.run_over(&add_skip_shares<SharesSteps>, channels, all_, channels);
+      }
+    } else {
       const std::int64_t rates = all_.cut.channels_of_call * args.states;
       queue.run_over(&add_rate_shares<SharesSteps>, rates, all_, rates);
     }

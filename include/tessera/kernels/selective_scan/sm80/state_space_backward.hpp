@@ -209,27 +209,48 @@ __device__ __forceinline__ void finish_head(const state_space_launch& all,
   parameters.bias += d_raw;
 }
 
+/// The sum of what the threads have whose numbers are `apart` from this one's on.
+__device__ __forceinline__ float sum_of_threads(const float* all, int apart) {
+  float sum = 0.0f;
+  for (int at = static_cast<int>(threadIdx.x); at < block_threads; at += apart) sum += all[at];
+  return sum;
+}
+
 /// What the threads of a block add to gradients of parameters: of each channel, or of the head.
 template <bool SharesSteps>
 __device__ __forceinline__ void store_parameters(const state_space_launch& all,
                                                  backward_rows& shared, std::int64_t slot,
                                                  const channel_block& block,
                                                  const parameter_sums& parameters) {
-  const int thread = static_cast<int>(threadIdx.x), log = all.cut.log_channels();
+  const int thread = static_cast<int>(threadIdx.x);
   shared.parameters[0][thread] = parameters.skip;
   shared.parameters[1][thread] = parameters.bias;
   shared.parameters[2][thread] = parameters.decay;
   __syncthreads();
   const std::int64_t width = SharesSteps ? all.call.heads : all.cut.channels_of_call;
-  const int apart = SharesSteps ? 1 : 1 << log;
   if (thread >= (SharesSteps ? 1 : block.columns)) return;
   for (int which = 0; which < (SharesSteps ? 3 : 2); ++which) {
-    float sum = 0.0f;
-    for (int at = thread; at < block_threads; at += apart) sum += shared.parameters[which][at];
+    const float sum =
+        sum_of_threads(shared.parameters[which], SharesSteps ? 1 : all.cut.channels());
     const std::int64_t place =
         SharesSteps ? block.head : block.head * all.call.columns + block.first + thread;
     all.memory.parameters[(slot * 3 + which) * width + place] = sum;
   }
+}
+
+/// What they add to a d_D of columns, which a head has block by block. The barrier behind it is the
+/// caller's.
+__device__ __forceinline__ void store_skips(const state_space_launch& all, backward_rows& shared,
+                                            std::int64_t slot, const channel_block& block,
+                                            parameter_sums& parameters) {
+  const int thread = static_cast<int>(threadIdx.x);
+  shared.parameters[0][thread] = parameters.skip;
+  parameters.skip = 0.0f;
+  __syncthreads();
+  if (thread >= block.columns) return;
+  const std::int64_t channel = block.head * all.call.columns + block.first + thread;
+  all.memory.skips[slot * all.cut.channels_of_call + channel] =
+      sum_of_threads(shared.parameters[0], all.cut.channels());
 }
 
 /// A block owns a chunk of a block of channels; in state_space_v2 of all channels of a head, block
@@ -327,6 +348,11 @@ __global__ void __launch_bounds__(block_threads, 2)
     }
     if (chunk.is_first) own.store(args.d_initial_state, chunk.states_entry, g);
     if constexpr (!SharesSteps) own.store(all.memory.gradients, cut, slot, d_rate);
+    if constexpr (SharesSteps) {
+      if (args.d_D.column != 0 && tile + 1 == cut.tiles) {
+        store_skips(all, shared, slot, block, parameters);
+      }
+    }
   }
   const channel_block block = block_at(all, owner * own_blocks);
   if constexpr (SharesSteps) {

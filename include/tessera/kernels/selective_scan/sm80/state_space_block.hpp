@@ -67,6 +67,7 @@ struct state_space_memory {
   float* sums = nullptr;       ///< [3][rows][channels], of the tiles before; several tiles
   float* groups = nullptr;     ///< [rows][owners][2][states]: shares of d_B and d_C
   float* parameters = nullptr;  ///< [slots][3][channels, or heads]: of d_D, d_dt_bias, d_A
+  float* skips = nullptr;       ///< [slots][channels]: of a d_D of columns; state_space_v2
   float* weights = nullptr;     ///< [segments][channels]: of d_norm_weight
 };
 

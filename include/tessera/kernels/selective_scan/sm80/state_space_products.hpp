@@ -202,7 +202,6 @@ __device__ __forceinline__ void store_outputs(const state_space_launch& all, out
                                               prim::cuda::accumulator (&y)[product_columns / 8],
                                               int warp, int lane, int length, int columns) {
   const state_space_kernel_args& args = all.call;
-  const float skip = reader.skip();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int i = warp * 16 + lane / 4 + half * 8;
@@ -217,7 +216,8 @@ __device__ __forceinline__ void store_outputs(const state_space_launch& all, out
         const auto* const x = reinterpret_cast<const std::uint16_t*>(
             shared.x +
             columns_tile::offset(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(tile)));
-        out[j] = fmaf(skip, prim::cuda::half_words<Element>::unpack(x[column % 8 + j]),
+        out[j] = fmaf(shared.skips[column + j],
+                      prim::cuda::half_words<Element>::unpack(x[column % 8 + j]),
                       y[tile].at[2 * half + j]);
         if (i >= shared.first_not_finite[column + j]) out[j] = __int_as_float(0x7fc00000);
       }
@@ -268,6 +268,9 @@ __global__ void __launch_bounds__(block_threads, 2)
       all.memory.states +
           (of.slot * all.cut.channels_of_call + head * args.columns + first) * all.cut.state_stride,
       all.cut.state_stride, static_cast<int>(args.states), columns);
+  if (static_cast<int>(threadIdx.x) < columns) {
+    shared.skips[threadIdx.x] = parameter_at(args.D, head, first + threadIdx.x);
+  }
   load_decays(shared.decays, args, reader, head, chunk.length);
   prim::cuda::wait_copies<0>();
   __syncthreads();

@@ -29,6 +29,13 @@ __device__ __forceinline__ std::int64_t row_of(const scan_tensor& tensor, std::i
   return entry * tensor.entry + token * tensor.token + head * tensor.head;
 }
 
+/// A parameter of a column, or of its head (stride 0); absent: 0.
+__device__ __forceinline__ float parameter_at(const scan_tensor& from, std::int64_t head,
+                                              std::int64_t column) {
+  if (from.data == nullptr) return 0.0f;
+  return prim::cuda::number_at(from.data, from.type, head * from.head + column * from.column);
+}
+
 /// Makes the rows of tokens of a chunk. `first` counts from the chunk's first token. Threads have a
 /// column of the block and every few tokens. The barriers are the caller's.
 template <bool SharesSteps>
@@ -153,11 +160,9 @@ class row_reader {
   __device__ __forceinline__ std::int64_t place_of(const scan_tensor& tensor, int i) const {
     return row_of(tensor, chunk_.entry, token(i), block_.head) + block_.first;
   }
-  /// Of the thread's column, or of the head; absent: 0.
+  /// Of the thread's column, or of the head (stride 0).
   __device__ __forceinline__ float parameter_of(const scan_tensor& from) const {
-    if (from.data == nullptr) return 0.0f;
-    const std::int64_t at = SharesSteps ? 0 : (block_.first + column_) * from.column;
-    return prim::cuda::number_at(from.data, from.type, block_.head * from.head + at);
+    return parameter_at(from, block_.head, block_.first + column_);
   }
   template <class Make>
   __device__ void load_rows(float* to, const scan_tensor& from, int first, int count,

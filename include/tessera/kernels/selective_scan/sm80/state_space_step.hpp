@@ -82,15 +82,6 @@ struct step_place {
   }
 };
 
-/// Of a channel, or of its head; absent: 0.
-template <bool SharesSteps>
-__device__ __forceinline__ float parameter_at(const scan_tensor& from, std::int64_t head,
-                                              std::int64_t column) {
-  if (from.data == nullptr) return 0.0f;
-  return prim::cuda::number_at(from.data, from.type,
-                               head * from.head + (SharesSteps ? 0 : column * from.column));
-}
-
 /// Four elements of a token's B or C.
 __device__ __forceinline__ void load_four(float (&to)[thread_states], const scan_tensor& from,
                                           std::int64_t row) {
@@ -115,7 +106,7 @@ __device__ __forceinline__ void finish_step(const state_space_launch& all, const
       return row_of(rows, entry, token, mine.head) + column;
     };
     const float of_x = prim::cuda::number_at(args.x.data, args.x.type, element(args.x));
-    float out = fmaf(parameter_at<SharesSteps>(args.D, mine.head, column), of_x, y[i]);
+    float out = fmaf(parameter_at(args.D, mine.head, column), of_x, y[i]);
     if (args.norm) {
       const std::int64_t row = entry * args.sequences.tokens + token;
       all.memory.columns[(row * args.heads + mine.head) * args.columns + column] = out;
@@ -167,7 +158,7 @@ __global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
     float dt[batch], rates[SharesSteps ? 1 : batch][thread_states] = {}, of_head = 0.0f;
     if constexpr (SharesSteps) {
       const float raw = prim::cuda::number_at(args.dt.data, args.dt.type, dt_row) +
-                        parameter_at<true>(args.dt_bias, mine.head, 0);
+                        parameter_at(args.dt_bias, mine.head, 0);
       dt[0] = step_of(args, raw).step;
       of_head =
           expf(prim::cuda::number_at(args.A.data, args.A.type, mine.head * args.A.head) * dt[0]);
@@ -179,8 +170,7 @@ __global__ void __launch_bounds__(block_threads, Packed ? 2 : 3)
       float own_step = 0.0f;
       if (own_channel < mine.count) {
         const float raw = prim::cuda::number_at(args.dt.data, args.dt.type, dt_row + own_column);
-        own_step =
-            step_of(args, raw + parameter_at<false>(args.dt_bias, mine.head, own_column)).step;
+        own_step = step_of(args, raw + parameter_at(args.dt_bias, mine.head, own_column)).step;
       }
 #pragma unroll
       for (int k = 0; k < batch; ++k) {

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-/// D, dt_bias and, where heads share their steps, A.
+/// D, dt_bias and, where heads share their steps, A; a d_D of their columns is `add_skip_shares`'.
 template <bool SharesSteps>
 __global__ void __launch_bounds__(block_threads)
     add_parameter_shares(__grid_constant__ const state_space_launch all) {
@@ -71,9 +71,26 @@ __global__ void __launch_bounds__(block_threads)
     prim::cuda::put_number(to.data, to.type, head * to.head + column * to.column,
                            static_cast<float>(sum));
   };
-  put(args.d_D, sums[0]);
+  if (!SharesSteps || args.d_D.column == 0) put(args.d_D, sums[0]);
   put(args.d_dt_bias, sums[1]);
   if constexpr (SharesSteps) put(args.d_A, sums[2]);
+}
+
+/// A d_D of columns of state_space_v2.
+template <bool SharesSteps>
+__global__ void __launch_bounds__(block_threads)
+    add_skip_shares(__grid_constant__ const state_space_launch all, std::int64_t channels) {
+  const state_space_kernel_args& args = all.call;
+  const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
+  if (channel >= channels) return;
+  double sum = 0;
+  for_each_chunk(args.sequences, [&](std::int64_t slot) {
+    sum += static_cast<double>(all.memory.skips[slot * channels + channel]);
+  });
+  const scan_tensor& to = args.d_D;
+  prim::cuda::put_number(to.data, to.type,
+                         channel / args.columns * to.head + channel % args.columns * to.column,
+                         static_cast<float>(sum));
 }
 
 /// A of state_space_v1, of each channel and state.
