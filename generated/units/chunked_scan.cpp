@@ -90,7 +90,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8d6c24f940fe37f1";
-  if (kind == device_kind::cuda) return "666609c6d6a8f4de";
+  if (kind == device_kind::cuda) return "618c03ea300f400e";
   return {};
 }
 

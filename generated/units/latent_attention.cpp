@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "25060405aac37463";
-  if (kind == device_kind::cuda) return "df8335afa555df39";
+  if (kind == device_kind::cpu) return "6823915d5ec65ac3";
+  if (kind == device_kind::cuda) return "3c6093ed000ea1f9";
   return {};
 }
 

@@ -3,6 +3,6 @@
 
 std::string_view tessera::shipped_lookup() noexcept {
   return
-      R"tessera(tessera/1	attention	1	48a345a0e202223a	cpu_avx512_bf16.l1d=32K.l2=1M.cores=2	type=bf16 mask=window features=sinks head_dim=64 v_head_dim=64 group=8 phase=decode	q_len=1 kv_len=4096 batch_heads=8 window=128 threads=2	attention.cpu_avx512_bf16.bf16.d64.896x256	22.376785714285717	1.1610000000000047	attention.cpu_avx512_bf16.bf16.d64.decode.16x128	42.80139285714286	attention.cpu_avx512_bf16.bf16.dany.every.896x256	21.83564285714286	60	eager cold	tune	AMD EPYC (cpu_avx512_bf16); tessera 0.1.0	2026-11-22T04:21:49Z	5324e732)tessera" "\n"
+      R"tessera(tessera/1	attention	1	d4546d47d7c675bc	cpu_avx512_bf16.l1d=32K.l2=1M.cores=2	type=bf16 mask=window features=sinks head_dim=64 v_head_dim=64 group=8 phase=decode	q_len=1 kv_len=4096 batch_heads=8 window=128 threads=2	attention.cpu_avx512_bf16.bf16.d64.896x256	22.376785714285717	1.1610000000000047	attention.cpu_avx512_bf16.bf16.d64.decode.16x128	42.80139285714286	attention.cpu_avx512_bf16.bf16.dany.every.896x256	21.83564285714286	60	eager cold	tune	AMD EPYC (cpu_avx512_bf16); tessera 0.1.0	2026-11-22T04:21:49Z	bccf8b50)tessera" "\n"
       "";
 }

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d7b88f7cb18a533f";
-  if (kind == device_kind::cuda) return "77f474f8eedce5b5";
+  if (kind == device_kind::cpu) return "99c3d456574f431b";
+  if (kind == device_kind::cuda) return "5db152fb76f7d7a4";
   return {};
 }
 
