@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
         // Gradients that are given sums.
         "fused_linear_cross_entropy_backward hidden=[300,72]bf16 lm_head_weight=[72,1000] "
         "targets=[300]i32 logit_sums=[300,2]f32 label_smoothing=0.1 z_loss=0.001",
-        "fused_linear_cross_entropy_backward hidden=[2,130,72] lm_head_weight=[72,1003] "
+        "fused_linear_cross_entropy_backward hidden=[2,130,72]bf16 lm_head_weight=[72,1000] "
         "targets=[2,130]i32 logit_sums=[2,130,2]f32 logits_soft_cap=5"));
 
 TEST(losses, of_far_and_masked_logits_are_right) {

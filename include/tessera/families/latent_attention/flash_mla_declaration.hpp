@@ -163,15 +163,20 @@ inline constexpr std::array score_option_forms{
 inline constexpr auto option_forms =
     declared::with(scale_option_forms<options>, score_option_forms<options>);
 
+/// clang 14 calls no consteval function for what a template parameter names.
+constexpr std::int8_t number_of(std::span<const tensor_text> tensors, std::string_view name) {
+  return declared::index_of(tensors, name, &tensor_text::name);
+}
+
 /// Where the tensors of scores are among `Texts`.
 template <const auto& Texts>
 struct score_tensor_numbers {
-  static constexpr std::int8_t bias = declared::tensor_named(Texts, "bias_post");
-  static constexpr std::int8_t mask = declared::tensor_named(Texts, "mask");
-  static constexpr std::int8_t sinks = declared::tensor_named(Texts, "sinks");
-  static constexpr std::int8_t d_q = declared::tensor_named(Texts, "d_q");
-  static constexpr std::int8_t d_bias = declared::tensor_named(Texts, "d_bias_post");
-  static constexpr std::int8_t d_sinks = declared::tensor_named(Texts, "d_sinks");
+  static constexpr std::int8_t bias = number_of(Texts, "bias_post");
+  static constexpr std::int8_t mask = number_of(Texts, "mask");
+  static constexpr std::int8_t sinks = number_of(Texts, "sinks");
+  static constexpr std::int8_t d_q = number_of(Texts, "d_q");
+  static constexpr std::int8_t d_bias = number_of(Texts, "d_bias_post");
+  static constexpr std::int8_t d_sinks = number_of(Texts, "d_sinks");
 
   static constexpr std::array rules{
       tensor_rule{d_bias, [](const bound_call& call) { return call.has(bias); },
