@@ -294,8 +294,9 @@ std::string model_head::loss(const layer_call& call) const {
   field_writer out(call);
   out.tensor("hidden", {tokens, hidden})
       .tensor("lm_head_weight", {hidden, classes})
-      .tensor("targets", {tokens}, dtype::i32)
-      .tensor("logit_sums", {tokens, 2}, dtype::f32);  // the loss leaves them for its gradients
+      .tensor("targets", {tokens}, dtype::i32);
+  // The loss of a step leaves them; problems do not name what a call writes.
+  if (call.gradient) out.tensor("logit_sums", {tokens, 2}, dtype::f32);
   if (!logits_soft_cap.empty()) out.option("logits_soft_cap", logits_soft_cap);
   return fmt::format("fused_linear_cross_entropy{}{}", call.gradient ? "_backward" : "",
                      out.text());

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -139,7 +140,7 @@ inline result<selection> select(const inquiry& asked) {
   const std::string start =
       sentence({"; ", alone ? "batch invariant" : "deterministic", " results cost "});
   if (other->instance == &chosen || best >= kept) return start + "nothing";
-  const auto hundredths = static_cast<std::int64_t>(kept / best * 100 + 0.5);
+  const std::int64_t hundredths = std::llround(kept / best * 100);
   return start + sentence({hundredths / 100, hundredths % 100 < 10 ? ".0" : ".", hundredths % 100,
                            " times the time: ", duration_text(kept), " predicted, ",
                            duration_text(best), " by ", other->instance->name});

@@ -1,8 +1,8 @@
 // The two products of decode on AMX tiles, keys and values read where they lie. Sixteen keys are
 // the rows of an operand as they are, so that scores come out transposed: key by query row. Values
 // are interleaved in pairs of keys, as VDPBF16PS takes them, into a buffer that stays in the
-// caches. Sixteen query rows go together, or 32 whose scores stay key by row, and tiles have as many
-// rows as there are.
+// caches. Sixteen query rows go together, or 32 whose scores stay key by row, and tiles have as
+// many rows as there are.
 //
 // Scores of a tile of keys lie in one of two layouts. [row][key] is what everything that looks at
 // scores expects. Where nothing but the softmax does and rows fill tiles, they stay as they come
