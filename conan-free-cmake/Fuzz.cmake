@@ -38,7 +38,7 @@ foreach(source IN LISTS sources)
     string(REPLACE "fuzz_" "" corpus ${name})
     add_test(NAME fuzz/${corpus} COMMAND ${program} -max_total_time=10 -timeout=10 -rss_limit_mb=2048
       ${CMAKE_CURRENT_BINARY_DIR}/fuzz/corpus/${name} ${fuzz}/corpus/${corpus})
-    set_tests_properties(fuzz/${corpus} PROPERTIES LABELS fuzz COST 20)
+    set_tests_properties(fuzz/${corpus} PROPERTIES LABELS fuzz COST 10)
   else()
     message(STATUS "clang++ is not installed: ${name} is not built")
   endif()

@@ -9,13 +9,11 @@ With --quick, kernels of f16 and of paged and coded keys are not judged: the lib
 TESSERA_QUICK_DEVICE_CODE, which optimises those of bf16, f32, f8 and dense keys as they are shipped."""
 import pathlib
 import re
-import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/lib"))
-from cuda_resources import NOT_JUDGED_QUICK, kernels_of  # noqa: E402
+from cuda_resources import NOT_JUDGED_QUICK, judged_text, kernels_of  # noqa: E402
 
 # Bytes of local memory of rows that are still to be mended: of no other row, and no more.
 KNOWN: dict[str, int] = {}
@@ -83,12 +81,8 @@ def judge(path, quick):
 def main():
     if sys.argv[1] != "--planted":
         return 0 if judge(sys.argv[1], quick="--quick" in sys.argv) == 0 else 1
-    with tempfile.TemporaryDirectory() as folder:
-        source = pathlib.Path(folder) / "planted.cu"
-        source.write_text(PLANTED)
-        subprocess.run([sys.argv[2], "-std=c++17", "-arch=sm_80", "-c", source, "-o", source.with_suffix(".o")],
-                       check=True)
-        return 0 if judge(source.with_suffix(".o"), quick=False) == 2 else 1
+    found = judged_text(sys.argv[2], PLANTED, "80", lambda path: judge(path, quick=False))
+    return 0 if found == 2 else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """What ptxas made of the kernels in an object or library: read off the cubins inside, which are ELF
 files in the section .nv_fatbin, so that no tool of the CUDA toolkit is needed."""
 import collections
+import pathlib
 import re
 import struct
+import subprocess
+import tempfile
 
 ROW = re.compile(r"attention_cuda_\w+?_w\d+b\d+r?(?![a-z0-9])")
 # Rows that TESSERA_QUICK_DEVICE_CODE optimises little.
@@ -108,3 +111,14 @@ def code_of(path):
         for name, content, _ in sections(cubin):
             if name.startswith(".text."):
                 yield name.removeprefix(".text."), content
+
+
+def judged_text(nvcc, text, architecture, judge):
+    """What `judge` says of the object that nvcc makes of a text for an architecture, which is "90a", say."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder) / "planted.cu"
+        source.write_text(text)
+        target = source.with_suffix(".o")
+        code = f"-gencode=arch=compute_{architecture},code=sm_{architecture}"
+        subprocess.run([nvcc, "-std=c++17", code, "-c", source, "-o", target], check=True)
+        return judge(target)
