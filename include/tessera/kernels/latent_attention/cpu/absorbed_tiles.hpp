@@ -11,6 +11,7 @@
 #include <tessera/kernels/latent_attention/cpu/operand.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
+#include <tessera/prim/cpu/gemm/words.hpp>
 
 namespace tessera::kernels::latent_attention::cpu {
 
@@ -41,7 +42,10 @@ class absorbed_tiles {
   /// `count` in whole tiles.
   static constexpr int in_tiles(int count) { return (count + tile - 1) / tile * tile; }
   /// Words of a summed axis of `length` elements.
-  static constexpr int words_of(int length) { return in_tiles((length + k_pack - 1) / k_pack); }
+  static constexpr int words_of(int length) {
+    return in_tiles(prim::words_for<typename shape::latent_words>(length));
+  }
+
   /// S^T = K Q^T for latents [0, keys) and `rows` queries.
   static void multiply_scores(const latent_slabs& latents, int keys,
                               const typename shape::panels& q, int rows, const word_rows& to) {
