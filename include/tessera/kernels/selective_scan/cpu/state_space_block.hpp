@@ -181,10 +181,37 @@ class state_space_block {
   /// `update` and `read` of a token alone, from memory to memory: column by column, as states lie.
   void step_in_place(float* y) const {
     const reg of_head = decay_of_head();
+    const auto* before =
+        static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, 0);
+    auto* after = static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, 0);
+    [[maybe_unused]] const float* rates =
+        static_cast<const float*>(args_.A.data) + block_.head * args_.A.head +
+        (shares_steps ? 0 : block_.first * args_.A.column);
+    const std::int64_t states = args_.states;
     for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       reg sums[vec::width];
+      float read[vec::width * vec::width];  // what is read of each column, to be summed
+      const std::int64_t count = std::min<std::int64_t>(vec::width, block_.columns - at);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const reg dt = vec::broadcast(dt_[at + i]);
+        const reg moved = vec::mul(dt, vec::broadcast(x_[at + i]));
+        reg sum = vec::zero();
+        for (std::int64_t n = 0; n < states; n += vec::width) {
+          reg decay = of_head;
+          if constexpr (!shares_steps) {
+            decay = prim::decay_of<isa_type>(vec::mul(vec::load(rates + n), dt));
+          }
+          const reg h = vec::fma(moved, vec::load(b_ + n), vec::mul(decay, vec::load(before + n)));
+          vec::store(after + n, h);
+          sum = vec::fma(h, vec::load(c_ + n), sum);
+        }
+        vec::store(read + i * vec::width, sum);
+        before += args_.initial_state.column;
+        after += args_.final_state.column;
+        if constexpr (!shares_steps) rates += args_.A.column;
+      }
       for (int i = 0; i < vec::width; ++i) {
-        sums[i] = at + i < block_.columns ? step_column(at + i, of_head) : vec::zero();
+        sums[i] = i < count ? vec::load(read + i * vec::width) : vec::zero();
       }
       vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
     }
