@@ -303,11 +303,10 @@ class forward_launch {
                                                                   at.head + 1, at.first)
                                           : state_behind(item);
       if (args_.update == delta_rule_update::delta) {
-        step_lone_token<Row, false>(before, after, run.rows[0], run.beta[0], args_.key_dim,
-                                         values, soon);
+        step_lone_token<Row, false>(before, after, run.rows[0], run.beta[0], args_.key_dim, values,
+                                    soon);
       } else {
-        step_lone_token<Row, true>(before, after, run.rows[0], 0.0f, args_.key_dim, values,
-                                        soon);
+        step_lone_token<Row, true>(before, after, run.rows[0], 0.0f, args_.key_dim, values, soon);
       }
       store_row<isa_type>(answer_at(tokens, run.token[0], at.head, at.first), columns,
                           values.answer);
