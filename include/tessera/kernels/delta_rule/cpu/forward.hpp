@@ -292,22 +292,21 @@ class forward_launch {
     token_run run = empty_run(scratch);
     const std::int64_t columns = all.end - all.first;
     float* const rows = values_of(scratch);
-    const lone_values values{rows, rows + item_columns(), rows + 2 * item_columns(), columns};
+    const lone_values values{rows, rows + item_columns(), columns};
     for (std::int64_t n = 0; n < all.heads; ++n) {
       const item_place at = head_of(all, n);
       read_run(tokens, 0, at, token_reader<Row>(args_, tokens.entry, at.head), run);
-      load_values(tokens, run.token[0], at.head, at.first, columns, values.written);
+      load_values(tokens, run.token[0], at.head, at.first, columns, rows);
       const auto before = state_at<const float>(args_.initial, tokens.slot, at.head, at.first);
       const auto after = state_at<float>(args_.last, tokens.slot, at.head, at.first);
       const auto soon = n + 1 < all.heads ? state_at<const float>(args_.initial, tokens.slot,
                                                                   at.head + 1, at.first)
                                           : state_behind(item);
       if (args_.update == delta_rule_update::delta) {
-        step_lone_token<isa_type, false>(before, after, run.rows[0], run.beta[0], args_.key_dim,
-                                         values, soon);
+        step_lone_token<Row, false>(before, after, run.rows[0], run.beta[0], args_.key_dim, values,
+                                    soon);
       } else {
-        step_lone_token<isa_type, true>(before, after, run.rows[0], 0.0f, args_.key_dim, values,
-                                        soon);
+        step_lone_token<Row, true>(before, after, run.rows[0], 0.0f, args_.key_dim, values, soon);
       }
       store_row<isa_type>(answer_at(tokens, run.token[0], at.head, at.first), columns,
                           values.answer);

@@ -1,12 +1,12 @@
-// One token, from the memory of one state to that of the other, which may be the same. Rows of a
-// state are read and written in the order in which they lie, as memory gives them fastest:
+// One token, from the memory of one state to that of the other, which may be the same:
 //
-//   for each row { what it has for the token's read and for its query }
-//   for each row { decay; write }
+//   for each block of columns {
+//     for each row { what it has for the token's read and for its query }
+//     for each row { decay; write } }
 //
-// The second pass finds the state in the second-level cache. With S the state in front, D its
-// decays, and w_i the values that are written for keys k_i, the answer q . (D S + sum of k_i w_i)
-// is (D q) . S + sum of (q . k_i) w_i.
+// Sums of a block stay in registers. The second pass finds the state in the first-level cache, or
+// the second. With S the state in front, D its decays, and w_i the values that are written for keys
+// k_i, the answer q . (D S + sum of k_i w_i) is (D q) . S + sum of (q . k_i) w_i.
 #pragma once
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include <tessera/kernels/delta_rule/cpu/step.hpp>
 #include <tessera/kernels/delta_rule/cpu/token.hpp>
+#include <tessera/kernels/delta_rule/cpu/traits.hpp>
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
@@ -22,89 +23,74 @@ namespace tessera::kernels::delta_rule::cpu {
 
 /// Columns of a state, whole registers: rows of floats of its values.
 struct lone_values {
-  float* written = nullptr;  ///< values; become what is written for the key
-  float* held = nullptr;     ///< becomes what the state has for the token's read
-  float* answer = nullptr;   ///< becomes the answer
+  const float* written = nullptr;  ///< values
+  float* answer = nullptr;         ///< becomes the answer
   std::int64_t columns = 0;
+};
+
+/// What the token writes, as its query reads it.
+struct lone_shares {
+  float key = 0;    ///< query . key
+  float write = 0;  ///< query . write, of low-rank updates
 };
 
 namespace lone {
 
-/// Adds what Rows rows of a state have for `read` and `query`, of each its factor. Rows further on,
-/// from `soon` on, are asked for.
-template <class Isa, int Rows>
-TESSERA_INLINE void read_rows(const state_tile<const float> rows, const float* read,
-                              const float* query, const lone_values values, const float* soon) {
-  using vec = prim::simd<Isa>;
-  typename vec::reg reads[Rows], queries[Rows];
-  TESSERA_UNROLL
-  for (int r = 0; r < Rows; ++r) {
-    reads[r] = vec::broadcast(read[r]);
-    queries[r] = vec::broadcast(query[r]);
-  }
-  for (std::int64_t c = 0; c < values.columns; c += vec::width) {
-    auto held = vec::load(values.held + c), answer = vec::load(values.answer + c);
-    TESSERA_UNROLL
-    for (int r = 0; r < Rows; ++r) {
-      TESSERA_PREFETCH_L2(soon + r * rows.step + c);
-      const auto x = vec::load(rows.row(r) + c);
-      held = vec::fma(reads[r], x, held);
-      answer = vec::fma(queries[r], x, answer);
-    }
-    vec::store(values.held + c, held);
-    vec::store(values.answer + c, answer);
-  }
-}
-
-/// Adds what a state has for a token's read and for its query.
+/// Of a block of columns: two sums for each, and a row of the state, stay in registers. Rows of 512
+/// bytes are read faster than shorter ones.
 template <class Isa>
-TESSERA_INLINE void read_state(const state_tile<const float> state, const token_rows token,
-                               std::int64_t channels, const lone_values values,
-                               const state_tile<const float> next) {
-  constexpr int together = 4;  // rows whose factors stay in registers
-  constexpr std::int64_t floats_ahead = 1 << 12;
-  const std::int64_t ahead = std::min(floats_ahead / values.columns, channels);
-  const auto read = [&](std::int64_t channel, auto rows) {
-    // Behind the last row the next state begins.
-    const std::int64_t later = channel + ahead;
-    const float* const soon = later + rows() <= channels ? state.row(later)
-                              : next.data != nullptr
-                                  ? next.row(std::max<std::int64_t>(later - channels, 0))
-                                  : state.row(channel);
-    read_rows<Isa, rows()>({state.row(channel), state.step}, token.read + channel,
-                           token.query + channel, values, soon);
-  };
-  std::int64_t channel = 0;
-  for (; channel + together <= channels; channel += together) {
-    read(channel, std::integral_constant<int, together>{});
-  }
-  for (; channel < channels; ++channel) read(channel, std::integral_constant<int, 1>{});
+inline constexpr int most_registers = prim::simd<Isa>::width >= 16 ? 8 : 4;
+
+/// Asks for the row of a block of columns.
+template <class Isa, int Registers>
+TESSERA_INLINE void ask_for_row(const float* row) {
+  TESSERA_UNROLL
+  for (int r = 0; r < Registers; ++r) TESSERA_PREFETCH_L2(row + r * prim::simd<Isa>::width);
 }
 
-/// A row decays and is written. That of the state behind it is asked for, if there is one.
-template <class Isa, bool LowRank>
-TESSERA_INLINE void write_row(const float* before, float* after, float decay, float key,
-                              float write, const lone_values values, const float* soon) {
-  using vec = prim::simd<Isa>;
-  const auto decays = vec::broadcast(decay), keys = vec::broadcast(key);
-  [[maybe_unused]] const auto writes = vec::broadcast(write);
-  for (std::int64_t c = 0; c < values.columns; c += vec::width) {
-    if (soon != nullptr) TESSERA_PREFETCH_L2(soon + c);
-    auto x = vec::mul(decays, vec::load(before + c));
-    if constexpr (LowRank) x = vec::fma(writes, vec::load(values.held + c), x);
-    vec::store(after + c, vec::fma(keys, vec::load(values.written + c), x));
+/// A block of columns of a state. Those of `soon`, the next state, are asked for beside the first
+/// pass, if there is one: the second waits for the memory that it writes.
+template <class Isa, int Registers, bool LowRank>
+TESSERA_INLINE void step_columns(const state_tile<const float>& before,
+                                 const state_tile<float>& after, const token_rows& token,
+                                 std::int64_t channels, const lone_shares& shares, float beta,
+                                 const lone_values& values, const state_tile<const float>& soon) {
+  using row = tile_row<Isa, Registers>;
+  row held = row::zero(), answer = row::zero();
+  for (std::int64_t c = 0; c < channels; ++c) {
+    if (soon.data != nullptr) ask_for_row<Isa, Registers>(soon.row(c));
+    const row x = row::load(before.row(c));
+    held.add(token.read[c], x);
+    answer.add(token.query[c], x);
+  }
+  row written = row::load(values.written);
+  if constexpr (LowRank) {
+    answer.add(shares.write, held);
+  } else {
+    keep_missing<Isa, Registers>(written, held, beta);
+  }
+  answer.add(shares.key, written);
+  answer.store(values.answer);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    row x = row::load(before.row(c));
+    x.scale(token.decay[c]);
+    if constexpr (LowRank) x.add(token.write[c], held);
+    x.add(token.key[c], written);
+    x.store(after.row(c));
   }
 }
 
 }  // namespace lone
 
 /// The state takes the token in, whose query becomes what reads the state in front. The rows of
-/// `soon`, the state of the next token, are asked for meanwhile; null: there is none.
-template <class Isa, bool LowRank>
+/// `soon`, the state of the next token (null: there is none), are asked for meanwhile where the
+/// state stays in its place: of two memories, requests would take the turn of what is written.
+template <class Row, bool LowRank>
 void step_lone_token(const state_tile<const float> before, const state_tile<float> after,
                      const token_rows token, float beta, std::int64_t channels,
                      const lone_values values, const state_tile<const float> soon) {
-  using vec = prim::simd<Isa>;
+  using isa_type = typename traits<Row>::isa_type;
+  using vec = typename traits<Row>::vec;
   auto of_key = vec::zero(), of_write = vec::zero();
   for (std::int64_t c = 0; c < channels; c += vec::width) {
     const auto query = vec::load(token.query + c);
@@ -112,27 +98,22 @@ void step_lone_token(const state_tile<const float> before, const state_tile<floa
     if constexpr (LowRank) of_write = vec::fma(query, vec::load(token.write + c), of_write);
     vec::store(token.query + c, vec::mul(query, vec::load(token.decay + c)));
   }
-  std::fill_n(values.held, values.columns, 0.0f);
-  std::fill_n(values.answer, values.columns, 0.0f);
-  lone::read_state<Isa>(before, token, channels, values, soon);
-
-  const auto key_share = vec::broadcast(vec::sum(of_key));
-  const auto write_share = vec::broadcast(vec::sum(of_write));
-  for (std::int64_t c = 0; c < values.columns; c += vec::width) {
-    const auto held = vec::load(values.held + c);
-    auto written = vec::load(values.written + c), answer = vec::load(values.answer + c);
-    if constexpr (LowRank) {
-      answer = vec::fma(write_share, held, answer);
-    } else {
-      written = vec::mul(vec::broadcast(beta), vec::sub(written, held));
-      vec::store(values.written + c, written);
-    }
-    vec::store(values.answer + c, vec::fma(key_share, written, answer));
-  }
-  for (std::int64_t channel = 0; channel < channels; ++channel) {
-    lone::write_row<Isa, LowRank>(before.row(channel), after.row(channel), token.decay[channel],
-                                  token.key[channel], LowRank ? token.write[channel] : 0.0f, values,
-                                  soon.data == nullptr ? nullptr : soon.row(channel));
+  const lone_shares shares{vec::sum(of_key), vec::sum(of_write)};
+  constexpr int registers_of_block = lone::most_registers<isa_type>;
+  constexpr std::int64_t most = registers_of_block * vec::width;
+  const bool in_place = before.data == after.data;
+  for (std::int64_t column = 0; column < values.columns; column += most) {
+    const std::int64_t columns = std::min(most, values.columns - column);
+    const auto from = [column](auto tile) {
+      if (tile.data != nullptr) tile.data += column;
+      return tile;
+    };
+    with_registers<Row, registers_of_block>(columns, [&](auto registers) {
+      lone::step_columns<isa_type, registers(), LowRank>(
+          from(before), from(after), token, channels, shares, beta,
+          {values.written + column, values.answer + column, columns},
+          in_place ? from(soon) : state_tile<const float>{});
+    });
   }
 }
 

@@ -4,7 +4,7 @@
 //   S^T = K Q^T: rows of latents as they are times the queries, which are packed once for all tiles
 //   O  += P V:   the same rows, of f32 as they are, of bf16 in pairs of keys
 //
-// by register tiles, or AMX tiles (absorbed_tiles.hpp).
+// by register tiles, or AMX tiles (absorbed_tiles.hpp; of few rows absorbed_in_place.hpp).
 //
 // Packing a latent for both uses would take longer than multiplying it with a few heads.
 #pragma once
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tessera/kernels/latent_attention/cpu/absorbed_in_place.hpp>
 #include <tessera/kernels/latent_attention/cpu/absorbed_tiles.hpp>
 #include <tessera/kernels/latent_attention/cpu/expand.hpp>
 #include <tessera/kernels/latent_attention/cpu/operand.hpp>
@@ -91,7 +92,8 @@ class absorbed_block {
         q_{scratch.q, scratch_type::words_of(width()), scratch_type::query_columns(rows.count())},
         latents_(scratch.latents, shape::block_keys, width()),
         values_(scratch.values, shape::block_keys / words::k_pack, args.value),
-        sums_(args, rows, scratch.scores, scratch.out) {
+        sums_(args, rows, scratch.scores, scratch.out),
+        in_place_(args, latents_, scratch.values) {
     for (int r = 0; r < rows.count(); ++r) {
       element* const to = scratch.queries + r * scratch.query_stride;
       copy(args.q, rows.at(args.q, r), args.nope, to);
@@ -106,6 +108,9 @@ class absorbed_block {
 
   /// Latents of the block's sequence, which some row sees; those of `next` are asked for beside.
   void add(const key_range& keys, const key_range& next) {
+    if constexpr (shape::on_tiles) {
+      if (is_in_place()) return add_in_place(keys, next);
+    }
     load(keys);
     // Beside tiles it takes longer to ask for lines than to let the processor look ahead.
     if constexpr (!shape::on_tiles) ask_for(next, keys.count);
@@ -118,9 +123,7 @@ class absorbed_block {
           keys.count, q_, rows, scratch_.transposed, scratch_type::score_columns,
           [&] { lines_.step(); });
     }
-    prim::transpose_rows<isa_type>({scratch_.transposed, scratch_type::score_columns},
-                                   static_cast<int>(shape::columns_of(keys.count)), rows,
-                                   {scratch_.scores, shape::score_stride});
+    turn_scores(keys.count, rows);
     const bool finite = has_finite_scores(keys.count) || clear_nonfinite(keys.count);
     for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
     if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
@@ -128,10 +131,41 @@ class absorbed_block {
     add_values(keys.count);
   }
 
-  summed_rows summed() { return sums_.summed(); }
+  /// Nothing is added behind it.
+  summed_rows summed() {
+    if constexpr (shape::on_tiles) {
+      for (int r = 0; is_in_place() && r < rows_.count(); ++r) {
+        in_place_.order_columns(sums_.out(r));
+      }
+    }
+    return sums_.summed();
+  }
 
  private:
   int width() const { return static_cast<int>(args_.nope + args_.rope); }
+  bool is_in_place() const { return absorbed_in_place<Kernel>::takes(args_, rows_.count()); }
+
+  /// The same where latents are read where they lie.
+  void add_in_place(const key_range& keys, const key_range& next) {
+    in_place_.find(rows_.sequence().index, keys);
+    load(keys, in_place_.first_copied());
+    clear_behind_keys(keys.count);
+    queue(next);
+    lines_.spread(absorbed_in_place<Kernel>::steps_beside(width(), args_.value));
+    const auto beside = [&] { lines_.step(); };
+    in_place_.multiply_scores(q_, {scratch_.transposed, scratch_type::score_columns}, beside);
+    turn_scores(keys.count, prim::tile_rows);
+    bool finite = has_finite_scores(keys.count);
+    if (!finite) {
+      load(keys);
+      in_place_.read_copies();
+      finite = clear_nonfinite(keys.count);
+    }
+    for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
+    if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
+    for (int r = 0; r < rows_.count(); ++r) in_place_.set_weights(r, sums_.scores(r));
+    in_place_.add_values({sums_.out(0), sums_.stride()}, beside);
+  }
 
   static void copy(const latent_rows& from, std::int64_t offset, std::int64_t columns,
                    element* to) {
@@ -150,12 +184,13 @@ class absorbed_block {
     }
   }
 
-  /// visit(key of the range, its columns, tensor, offset in it) for all parts of all latents.
+  /// visit(key of the range, its columns, tensor, offset in it) for all parts of the latents from
+  /// `first` on.
   template <class Visit>
-  void for_each_part(const key_range& keys, const Visit& visit) const {
+  void for_each_part(const key_range& keys, int first, const Visit& visit) const {
     const std::int64_t sequence = rows_.sequence().index;
     const auto latent = static_cast<int>(args_.latent);
-    for (int c = 0; c < keys.count; ++c) {
+    for (int c = first; c < keys.count; ++c) {
       const std::int64_t j = keys.key0 + c;
       visit(c, prim::product_range{0, latent}, args_.ckv,
             slot_of<Kernel>(args_, args_.ckv, sequence, j));
@@ -164,20 +199,31 @@ class absorbed_block {
             slot_of<Kernel>(args_, args_.k_pe, sequence, j));
     }
   }
-  void load(const key_range& keys) const {
-    for_each_part(keys,
+  void load(const key_range& keys, int first = 0) const {
+    for_each_part(keys, first,
                   [&](int c, prim::product_range columns, const latent_rows& from,
                       std::int64_t offset) { latents_.load_columns(c, columns, from, offset); });
   }
-  /// Beside the products with `keys` keys.
-  void ask_for(const key_range& next, int keys) {
+  /// Zeros in the latents that fill up a group of sixteen.
+  void clear_behind_keys(int keys) const {
+    for (int c = keys; c % prim::tile_rows != 0; ++c) {
+      for (int d = 0; d < width(); ++d) *latents_.at(c, d) = {};
+    }
+  }
+
+  void queue(const key_range& next) {
     lines_.clear();
     for_each_part(
-        next, [&](int, prim::product_range columns, const latent_rows& from, std::int64_t offset) {
+        next, 0,
+        [&](int, prim::product_range columns, const latent_rows& from, std::int64_t offset) {
           const auto size = static_cast<std::int64_t>(size_of(from.type));
           lines_.add(static_cast<const std::byte*>(from.data) + offset * size,
                      (columns.end - columns.begin) * size);
         });
+  }
+  /// Beside the products with `keys` keys.
+  void ask_for(const key_range& next, int keys) {
+    queue(next);
     const int tiles = std::max(static_cast<int>(sums_.stride()) / shape::panels::nr, 1) *
                       ((rows_.count() + shape::mr - 1) / shape::mr);
     const int words_of_keys = prim::words_for<words>(keys);
@@ -185,6 +231,12 @@ class absorbed_block {
     const int steps = latents_.steps_beside(keys, rows_.count()) +
                       tiles * prim::steps_beside(words_of_keys, prim::any_length);
     lines_.spread(std::max(steps, 1));
+  }
+
+  void turn_scores(int keys, int rows) const {
+    prim::transpose_rows<isa_type>({scratch_.transposed, scratch_type::score_columns},
+                                   static_cast<int>(shape::columns_of(keys)), rows,
+                                   {scratch_.scores, shape::score_stride});
   }
 
   /// Every element of a latent is a factor of its scores: what is not finite leaves none finite.
@@ -285,6 +337,7 @@ class absorbed_block {
   slabs<Kernel, words> latents_;
   slabs<Kernel> values_;
   row_sums<Kernel> sums_;
+  [[no_unique_address]] absorbed_in_place<Kernel> in_place_;
   [[no_unique_address]] product_scope<Kernel> scope_;
   prim::line_queue lines_;  ///< of the next tile
 };

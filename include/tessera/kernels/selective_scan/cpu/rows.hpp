@@ -23,6 +23,7 @@ using prim::with_elements;
 template <class Isa, class Tensor>
 void gather_row(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t count,
                 float* to) {
+  if (stride == 1) return load_row<Isa>(tensor, offset, count, to);
   with_elements<Isa>(tensor, [&](const auto* elements) {
     for (std::int64_t at = 0; at < count; ++at) {
       to[at] = static_cast<float>(elements[offset + at * stride]);

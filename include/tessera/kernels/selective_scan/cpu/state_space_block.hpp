@@ -180,13 +180,13 @@ class state_space_block {
   }
   /// `update` and `read` of a token alone, from memory to memory: column by column, as states lie.
   void step_in_place(float* y) const {
-    const reg of_head = decay_of_head();
-    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
-      reg sums[vec::width];
-      for (int i = 0; i < vec::width; ++i) {
-        sums[i] = at + i < block_.columns ? step_column(at + i, of_head) : vec::zero();
-      }
-      vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
+    switch (args_.states / vec::width) {
+      case 1:
+        return step_columns<1>(y);
+      case 2:
+        return step_columns<2>(y);
+      default:
+        return step_columns<0>(y);
     }
   }
 
@@ -234,28 +234,50 @@ class state_space_block {
   const float* skip() const { return skip_; }
 
  private:
-  /// The states of one column; returns what is read of them, to be summed.
-  TESSERA_INLINE reg step_column(std::int64_t column, reg of_head) const {
-    const float* const before =
-        static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, column);
-    float* const after =
-        static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, column);
-    [[maybe_unused]] const float* const rates =
-        static_cast<const float*>(args_.A.data) + block_.head * args_.A.head +
-        (shares_steps ? 0 : (block_.first + column) * args_.A.column);
-    const reg dt = vec::broadcast(dt_[column]);
-    const reg moved = vec::mul(dt, vec::broadcast(x_[column]));
-    reg sum = vec::zero();
-    for (std::int64_t n = 0; n < args_.states; n += vec::width) {
-      reg decay = of_head;
-      if constexpr (!shares_steps) {
-        decay = prim::decay_of<isa_type>(vec::mul(vec::load(rates + n), dt));
+  /// `step_in_place` of columns of so many registers of states (0: of any number): a loop over one
+  /// register would fetch the constants of its decay again for each column.
+  template <int Registers>
+  void step_columns(float* y) const {
+    const reg of_head = decay_of_head();
+    const auto* before =
+        static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, 0);
+    auto* after = static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, 0);
+    [[maybe_unused]] const float* rates = static_cast<const float*>(args_.A.data) +
+                                          block_.head * args_.A.head +
+                                          (shares_steps ? 0 : block_.first * args_.A.column);
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
+      float read[vec::width * vec::width];  // of each column, to be summed
+      const std::int64_t count = std::min<std::int64_t>(vec::width, block_.columns - at);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const reg dt = vec::broadcast(dt_[at + i]);
+        const reg moved = vec::mul(dt, vec::broadcast(x_[at + i]));
+        reg sum = vec::zero();
+        const auto step = [&](std::int64_t n) {
+          reg decay = of_head;
+          if constexpr (!shares_steps) {
+            decay = prim::decay_of<isa_type>(vec::mul(vec::load(rates + n), dt));
+          }
+          const reg h = vec::fma(moved, vec::load(b_ + n), vec::mul(decay, vec::load(before + n)));
+          vec::store(after + n, h);
+          sum = vec::fma(h, vec::load(c_ + n), sum);
+        };
+        if constexpr (Registers > 0) {
+          TESSERA_UNROLL
+          for (int n = 0; n < Registers; ++n) step(n * vec::width);
+        } else {
+          for (std::int64_t n = 0; n < args_.states; n += vec::width) step(n);
+        }
+        vec::store(read + i * vec::width, sum);
+        before += args_.initial_state.column;
+        after += args_.final_state.column;
+        if constexpr (!shares_steps) rates += args_.A.column;
       }
-      const reg h = vec::fma(moved, vec::load(b_ + n), vec::mul(decay, vec::load(before + n)));
-      vec::store(after + n, h);
-      sum = vec::fma(h, vec::load(c_ + n), sum);
+      reg sums[vec::width];
+      for (int i = 0; i < vec::width; ++i) {
+        sums[i] = i < count ? vec::load(read + i * vec::width) : vec::zero();
+      }
+      vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
     }
-    return sum;
   }
 
   /// A parameter of channels, or the one of the head (stride 0) in every lane.
