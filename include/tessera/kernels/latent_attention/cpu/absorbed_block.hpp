@@ -285,7 +285,7 @@ class absorbed_block {
   slabs<Kernel, words> latents_;
   slabs<Kernel> values_;
   row_sums<Kernel> sums_;
-  [[no_unique_address]] product_scope<Kernel> scope_;
+  [[no_unique_address]] typename shape::tile_scope scope_;
   prim::line_queue lines_;  ///< of the next tile
 };
 
