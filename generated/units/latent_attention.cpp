@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f6510b110f8d4d6f";
+  if (kind == device_kind::cpu) return "182770c3515aade2";
   if (kind == device_kind::cuda) return "3c6093ed000ea1f9";
   return {};
 }

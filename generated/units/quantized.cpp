@@ -62,7 +62,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6fbe892c2315f7e0";
+  if (kind == device_kind::cpu) return "f77ce82f06353fef";
   if (kind == device_kind::cuda) return "11901f5dc77159df";
   return {};
 }

@@ -32,7 +32,7 @@ ALSO = {
 # Headers of other libraries, and who may include them.
 OUTSIDE = {
     "boost/": re.compile(r"(^|/)reflect\.hpp$|problem_text\.hpp$|/table\.hpp$|/impl/"),
-    "omp.h": re.compile(r"^prim/cpu/|^kernels/|^runtime/impl/"),
+    "omp.h": re.compile(r"^prim/cpu/|^prim/common/processors\.hpp$|^kernels/|^runtime/impl/"),
     "Eigen/": re.compile(r"^interop/"),
     "immintrin.h": re.compile(r"^prim/cpu/|^runtime/impl/"),
 }

@@ -14,6 +14,7 @@ inline device_facts some_gpu(std::string_view product, int compute_capability) {
                   : compute_capability >= 80 ? backend::cuda_sm80
                                              : backend::cpu_generic;
   facts.sockets = facts.physical_cores = facts.hardware_threads = facts.available_threads = 0;
+  facts.memory_nodes = 0;
   facts.l1d_bytes = facts.l3_bytes = 0;
   facts.compute_capability = compute_capability;
   product.copy(facts.product.data(), facts.product.size() - 1);

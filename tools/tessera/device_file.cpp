@@ -16,8 +16,8 @@ namespace tessera {
 BOOST_DESCRIBE_ENUM(tile_access, absent, not_saved, refused, granted)
 BOOST_DESCRIBE_STRUCT(device_facts, (),
                       (kind, highest, sockets, physical_cores, hardware_threads, available_threads,
-                       l1d_bytes, l2_bytes, l3_bytes, l3_threads, bf16_dot_percent, tiles, ordinal,
-                       compute_capability, multiprocessors, shared_bytes_per_block,
+                       memory_nodes, l1d_bytes, l2_bytes, l3_bytes, l3_threads, bf16_dot_percent,
+                       tiles, ordinal, compute_capability, multiprocessors, shared_bytes_per_block,
                        shared_bytes_per_multiprocessor, memory_bytes, core_clock_khz,
                        memory_clock_khz, memory_bus_bits, product))
 

@@ -172,6 +172,10 @@ void print_device() {
              fmt::format("{} socket{}, {} cores, {} hardware threads, {} for this process",
                          device.sockets, device.sockets == 1 ? "" : "s", device.physical_cores,
                          device.hardware_threads, device.available_threads));
+  print_fact("memory nodes", std::to_string(device.memory_nodes) +
+                                 (device.memory_nodes > 1
+                                      ? ": the threads beside each pack the keys that they share"
+                                      : ""));
   print_fact("caches", fmt::format("L1d {} and L2 {} of a core, L3 {}", size_text(device.l1d_bytes),
                                    size_text(device.l2_bytes), size_text(device.l3_bytes)));
 }

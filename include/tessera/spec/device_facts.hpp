@@ -51,6 +51,7 @@ struct device_facts {
   int physical_cores = 1;                    ///< of the machine
   int hardware_threads = 1;                  ///< of the machine
   int available_threads = 1;                 ///< that this process may use (affinity)
+  int memory_nodes = 1;                      ///< beside those that it may use
   std::int64_t l1d_bytes = 32 * 1024;        ///< of one core
   std::int64_t l2_bytes = 1024 * 1024;       ///< of one core; of a GPU, all of it
   std::int64_t l3_bytes = 16 * 1024 * 1024;  ///< of one cluster of cores

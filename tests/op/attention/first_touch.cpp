@@ -148,5 +148,46 @@ TEST(first_touch, slices_of_decoding_are_their_threads) {
   });
 }
 
+// Two nodes are pretended: the threads with even numbers run beside one of them, the others beside
+// the other. A page of a copy of packed keys lies beside those who read it.
+TEST(first_touch, copies_of_keys_are_their_nodes) {
+  using prompt = row<tessera::attention_phase::prefill>;
+  flash_case call;
+  call.q_heads = call.kv_heads = 3;
+  call.q_len = 700;
+  call.kv_len = 3000;
+  call.head_dim = call.v_head_dim = 64;
+  call.poison = false;
+  flash_data data(call);
+  tessera::attention_kernel_args lowered;
+  ASSERT_TRUE(tessera::lower(call.op, data.args(), data.options(), lowered));
+  tessera::prim::memory_nodes nodes;
+  nodes.count = 2;
+  nodes.numbers[1] = 1;
+  nodes.number_here = []() noexcept { return omp_get_thread_num() % 2; };
+  const auto space = cpu_kernels::prefill_workspace<prompt>::of(lowered, team, nodes);
+  ASSERT_EQ(space.schedule.shared.copies, 2);
+  const watched_pages pages(space.bytes());
+  const std::array<int, team> ids = threads_of_team();
+  cpu_kernels::run_prefill<prompt, tessera::kernels::attention::strided_source<float>>(
+      lowered, tessera::flash_hooks<>{}, {team, pages.begin(), space.bytes()}, nodes);
+  const auto& keys = space.schedule.shared;
+  const auto bytes = static_cast<std::size_t>(keys.slots * keys.tiles * keys.tile_bytes);
+  int used = 0;
+  for (const std::size_t node : {0, 1}) {
+    const auto copy =
+        space.shared(pages.begin())
+            .of_head(0, space.schedule.blocks(call.q_len), static_cast<std::int64_t>(node));
+    const auto begin = static_cast<std::size_t>(copy.panels - pages.begin());
+    const std::set<int> found = pages.touchers(begin, begin + bytes);
+    used += found.empty() ? 0 : 1;
+    for (std::size_t thread = 0; thread < team; ++thread) {
+      EXPECT_TRUE(thread % 2 == node || !found.contains(ids[thread]))
+          << "thread " << thread << " in the copy of node " << node;
+    }
+  }
+  EXPECT_GT(used, 0) << "no copy was used";
+}
+
 }  // namespace
 #endif

@@ -15,6 +15,10 @@ TEST(EventLines, AreJsonWhateverIsInThem) {
   EXPECT_EQ(json_of({.kind = event_kind::warning, .message = "caf\xC3\xA9 \xF0\x9F\x98\x80"}),
             "{\"event\":\"warning\",\"op\":\"\",\"row\":\"\",\"message\":\"caf\xC3\xA9 "
             "\xF0\x9F\x98\x80\"}");
+  EXPECT_EQ(
+      json_of({.kind = event_kind::warning, .message = "\x7F \xC2\x80\xC2\x9B\xC2\x9F \xC2\xA0"}),
+      "{\"event\":\"warning\",\"op\":\"\",\"row\":\"\",\"message\":\"\\u007f \\u0080\\u009b\\u009f "
+      "\xC2\xA0\"}");
   for (const char* broken :
        {"\xFF", "\xC3", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE0\x80\x80", "\x80"}) {
     const std::string line = json_of({.message = broken});

@@ -89,6 +89,9 @@ TEST(doctor, threads_beyond_those_of_the_process_are_said) {
   EXPECT_EQ(invoke(check, on_one).status, 0);
   const std::string one = to_mend(on_one);
   EXPECT_NE(one.find("this process may use 1 of the machine's "), std::string::npos) << one;
+  // OpenMP binds the first thread to one of them, and others to the rest.
+  const std::string bound = to_mend("OMP_PROC_BIND=true");
+  EXPECT_EQ(bound.find("this process may use 1 "), std::string::npos) << bound;
 }
 
 }  // namespace

@@ -10,90 +10,12 @@
 #include <cstdint>
 #include <numeric>
 
+#include <tessera/families/attention/call_sizes_cpu.hpp>
 #include <tessera/families/attention/config.hpp>
-#include <tessera/families/attention/demand.hpp>
-#include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/spec/backend.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::schedule_cpu {
-
-[[gnu::always_inline]] constexpr std::int64_t ceil_div(std::int64_t size,
-                                                       std::int64_t step) noexcept {
-  return (size + step - 1) / step;
-}
-[[gnu::always_inline]] constexpr int round_up(int value, int step) noexcept {
-  return (value + step - 1) / step * step;
-}
-
-/// Sizes that a launch is cut by.
-struct call_sizes {
-  std::int64_t entries = 0;     ///< batch entries or sequences
-  std::int64_t q_len = 0;       ///< query positions of an entry; packed: the mean, rounded up
-  std::int64_t most_q_len = 0;  ///< that an entry may have; packed: all there are
-  std::int64_t most_kv_len = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t group = 0;  ///< query heads of a key/value head: rows of the same item
-  int head_dim = 0;
-  int v_head_dim = 0;
-  bool packed = false;
-};
-
-/// Of a problem whose sequences, if packed, are all as long as the mean.
-[[gnu::always_inline]] constexpr call_sizes sizes_of(const attention_sizes& sizes,
-                                                     bool packed) noexcept {
-  return {.entries = sizes.batch,
-          .q_len = sizes.q_len,
-          .most_q_len = sizes.q_len,
-          .most_kv_len = sizes.kv_len,
-          .kv_heads = sizes.kv_heads,
-          .group = sizes.kv_heads > 0 ? sizes.q_heads / sizes.kv_heads : 0,
-          .head_dim = sizes.head_dim,
-          .v_head_dim = sizes.v_head_dim,
-          .packed = packed};
-}
-
-[[gnu::always_inline]] constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
-  const bool packed = args.cu_seqlens_q != nullptr;
-  call_sizes sizes = sizes_of({args.batch, args.q_len, args.kv_len, args.q_heads, args.kv_heads,
-                               args.head_dim, args.v_head_dim},
-                              packed);
-  if (packed) sizes.q_len = ceil_div(args.q_len, args.batch > 0 ? args.batch : 1);
-  // Groups that share keys have rows of several sequences.
-  if (!packed && reads_prefixes_once(args)) sizes.most_q_len = args.batch * args.q_len;
-  return sizes;
-}
-
-/// Elements of the summed axis in a word of the products: bf16 go in pairs where they have an
-/// instruction.
-[[gnu::always_inline]] constexpr int k_pack(backend target) noexcept {
-  return has_bf16_products(target) ? 2 : 1;
-}
-
-/// Floats or words from one row of a buffer to the next. One cache line more than the data keeps
-/// the rows of a register tile in different cache sets.
-struct strides {
-  static constexpr int padding = 16;
-
-  [[gnu::always_inline]] static constexpr int q(const attention_config& config) noexcept {
-    const int head_dim = config.head_dim != 0 ? config.head_dim : max_head_dim;
-    const int words = static_cast<int>(ceil_div(head_dim, k_pack(config.target)));
-    return round_up(words, vector_floats(config.target)) + padding;
-  }
-  [[gnu::always_inline]] static constexpr int scores(const attention_config& config) noexcept {
-    return config.block_kv + padding;
-  }
-  /// Of the accumulators of prefill.
-  [[gnu::always_inline]] static constexpr int out(const attention_config& config,
-                                                  int v_head_dim) noexcept {
-    return round_up(v_head_dim, vector_floats(config.target)) + padding;
-  }
-  /// Of the accumulators of decode and of partial results.
-  [[gnu::always_inline]] static constexpr int sums(const attention_config& config,
-                                                   int v_head_dim) noexcept {
-    return round_up(v_head_dim, k_pack(config.target) * vector_floats(config.target));
-  }
-};
 
 /// With the longest items first, a few items a thread are enough to finish together.
 inline constexpr std::int64_t items_per_thread = 4;
@@ -101,11 +23,16 @@ inline constexpr std::int64_t items_per_thread = 4;
 /// Packed keys and values that the items of a head share: each tile is packed once, by whichever of
 /// its threads come by. There is room for the heads that keep all threads busy and as many before
 /// them, so that what one head leaves in the caches serves the next. Heads of one item share none.
+///
+/// Threads beside several memory nodes begin with heads of their own, and have copies of their own
+/// of those that they share with others: a panel is read by the threads beside its memory.
 struct shared_keys {
-  /// No launch takes more memory for them; heads take turns where all do not fit.
+  /// No copies take more memory; heads take turns where all do not fit.
   static constexpr std::int64_t most_bytes = std::int64_t{128} << 20;
+  static constexpr std::int64_t most_copies = 8;  ///< memory nodes beyond have none of their own
 
   std::int64_t slots = 0;       ///< heads that there is room for; 0: every item packs its own
+  std::int64_t copies = 1;      ///< one for each memory node
   std::int64_t tiles = 0;       ///< of a head
   std::int64_t tile_bytes = 0;  ///< keys and values
 
@@ -128,8 +55,11 @@ struct shared_keys {
   [[gnu::always_inline]] static constexpr shared_keys of(const attention_config& config,
                                                          const call_sizes& sizes,
                                                          std::int64_t heads, std::int64_t blocks,
-                                                         std::int64_t workers) noexcept {
+                                                         std::int64_t workers,
+                                                         std::int64_t nodes) noexcept {
     shared_keys keys;
+    const std::int64_t most = nodes < most_copies ? nodes : most_copies;
+    keys.copies = most < workers ? most : workers;
     keys.tiles = ceil_div(sizes.most_kv_len, config.block_kv);
     keys.tile_bytes = (k_floats(config, sizes.head_dim) + v_floats(config, sizes.v_head_dim)) *
                       static_cast<std::int64_t>(sizeof(float));
@@ -138,6 +68,8 @@ struct shared_keys {
     const std::int64_t busy = 2 * ceil_div(items_per_thread * workers, blocks);
     const std::int64_t room = most_bytes / head_bytes < busy ? most_bytes / head_bytes : busy;
     keys.slots = room < heads ? room : heads;
+    // Heads of one place must be of one node: those of a round have the places of every other one.
+    if (keys.copies > 1 && keys.slots < heads) keys.slots = keys.slots / 2 * 2;
     // The heads of a round must keep all threads busy.
     if (keys.slots < heads && keys.round_heads(heads) * blocks < 2 * workers) return {};
     return keys;
@@ -145,6 +77,11 @@ struct shared_keys {
   /// Heads whose items are handed out together. Half the slots belong to the round before.
   [[gnu::always_inline]] constexpr std::int64_t round_heads(std::int64_t heads) const noexcept {
     return slots == 0 || slots >= heads ? heads : slots / 2;
+  }
+  /// How many of the first `count` heads of a round the threads of a node begin with.
+  [[gnu::always_inline]] constexpr std::int64_t heads_of_node(std::int64_t node,
+                                                              std::int64_t count) const noexcept {
+    return (count + copies - 1 - node) / copies;
   }
 };
 
@@ -180,22 +117,35 @@ struct prefill_schedule {
     std::int64_t head = 0;
     std::int64_t block = 0;
   };
-  /// Item `index` of heads of `blocks` blocks. Those with the longest keys come first: with a
-  /// causal mask later rows see more.
-  [[gnu::always_inline]] constexpr item item_at(std::int64_t index,
-                                                std::int64_t blocks) const noexcept {
+  /// Items that the threads of a node begin with, where each head has `blocks`; without copies
+  /// node 0 has all of them.
+  [[gnu::always_inline]] constexpr std::int64_t items_of_node(std::int64_t node,
+                                                              std::int64_t blocks) const noexcept {
     const std::int64_t together = shared.round_heads(heads);
-    const std::int64_t first = index / (blocks * together) * together;
-    const std::int64_t in_round = together < heads - first ? together : heads - first;
-    const std::int64_t rest = index - first * blocks;
-    return {first + rest % in_round, blocks - 1 - rest / in_round};
+    if (together == 0) return 0;
+    const std::int64_t rounds = heads / together;
+    return blocks * (rounds * shared.heads_of_node(node, together) +
+                     shared.heads_of_node(node, heads - rounds * together));
+  }
+  /// Item `index` of those. The ones with the longest keys come first: with a causal mask later
+  /// rows see more.
+  [[gnu::always_inline]] constexpr item item_at(std::int64_t index, std::int64_t blocks,
+                                                std::int64_t node = 0) const noexcept {
+    const std::int64_t together = shared.round_heads(heads);
+    const std::int64_t of_round = blocks * shared.heads_of_node(node, together);
+    const std::int64_t round = index / of_round, rest = index - round * of_round;
+    const std::int64_t first = round * together;
+    const std::int64_t in_round =
+        shared.heads_of_node(node, together < heads - first ? together : heads - first);
+    return {first + node + rest % in_round * shared.copies, blocks - 1 - rest / in_round};
   }
 
   /// From sizes alone, since scratch memory is sized before lengths are known. `config` is
-  /// resolved.
+  /// resolved; `nodes` are the memory nodes that threads run beside, which change neither items nor
+  /// whether they share keys.
   template <class Unit = void>
   static constexpr prefill_schedule of(const attention_config& config, const call_sizes& sizes,
-                                       int threads) noexcept {
+                                       int threads, int nodes = 1) noexcept {
     const std::int64_t workers = threads < 1 ? 1 : threads;
     const int mr = prefill_rows(config.target);
     const std::int64_t heads = (sizes.entries > 0 ? sizes.entries : 1) * sizes.kv_heads;
@@ -226,7 +176,7 @@ struct prefill_schedule {
       const std::int64_t half = most < 2 ? 1 : most / 2;
       std::int64_t blocks = even_blocks(all_tiles > most && half < item_tiles ? half : item_tiles);
       if (shares_keys(config, blocks, ceil_div(all_tiles, blocks))) {
-        cut.shared = shared_keys::of(config, sizes, cut.heads, blocks, workers);
+        cut.shared = shared_keys::of(config, sizes, cut.heads, blocks, workers, nodes);
       }
       if (!cut.shared.any()) blocks = even_blocks(item_tiles);
       item_tiles = ceil_div(all_tiles, blocks);

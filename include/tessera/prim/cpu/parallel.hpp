@@ -1,4 +1,4 @@
-// Work items over OpenMP threads. The only place that knows OpenMP.
+// Work items over OpenMP threads. The only place that starts any.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Finding out what the devices are. The processor: CPUID and system calls only, no file is read.
+// Finding out what the devices are. The processor: CPUID and system calls, and Linux's lists of the
+// memory nodes, the only files that are read.
 // A processor with AMX: the process asks for its tile registers here, before any kernel runs.
 // GPUs: facts found out once.
 #pragma once
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <thread>
 
+#include <tessera/prim/common/processors.hpp>
 #include <tessera/prim/common/tile_access.hpp>
 #include <tessera/runtime/device_facts.hpp>
 #include <tessera/runtime/environment.hpp>
@@ -24,7 +26,6 @@
 #include <tessera/spec/words.hpp>
 
 #if defined(__linux__)
-#include <sched.h>
 #include <unistd.h>
 #endif
 
@@ -134,11 +135,11 @@ void find_threads(device_facts& facts) noexcept {
   facts.hardware_threads = facts.available_threads = std::max(1, concurrency);
 #if defined(__linux__)
   facts.hardware_threads = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-    facts.available_threads = std::max(1, CPU_COUNT(&allowed));
-  }
 #endif
+  if (const int allowed = prim::processors_of_process<void>().count(); allowed > 0) {
+    facts.available_threads = allowed;
+  }
+  facts.memory_nodes = prim::nodes_of_process<void>().count;
   facts.physical_cores = facts.hardware_threads;
 }
 

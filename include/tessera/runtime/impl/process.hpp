@@ -49,6 +49,14 @@ std::size_t character_length(std::string_view text) noexcept {
   return overlong || beyond ? 0 : length;
 }
 
+/// The control character at the start of `text`, a whole character; -1 if it is another one.
+int control_character(std::string_view text) noexcept {
+  const auto byte = static_cast<unsigned char>(text.front());
+  if (byte < 0x20 || byte == 0x7f) return byte;
+  const auto next = text.size() > 1 ? static_cast<unsigned char>(text[1]) : 0;
+  return byte == 0xC2 && next < 0xA0 ? next : -1;  // U+0080 to U+009F
+}
+
 [[gnu::cold]] void append_json(std::string& out, std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   out += '"';
@@ -61,8 +69,8 @@ std::size_t character_length(std::string_view text) noexcept {
       (out += '\\') += text.front();
     } else if (byte == '\n') {
       out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      ((out += "\\u00") += digits[byte >> 4]) += digits[byte & 15];
+    } else if (const int control = control_character(text); control >= 0) {
+      ((out += "\\u00") += digits[control >> 4]) += digits[control & 15];
     } else {
       out += text.substr(0, length);
     }

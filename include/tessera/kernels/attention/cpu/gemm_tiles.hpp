@@ -15,13 +15,6 @@
 
 namespace tessera::kernels::attention::cpu {
 
-/// What a thread holds while it works on an item.
-template <class Kernel>
-struct product_scope {};
-template <class Kernel>
-requires traits<Kernel>::tiles struct product_scope<Kernel> : prim::tile_scope<prim::tiles> {
-};
-
 /// Calls body.template operator()<RowTiles>() for rows of one or two tiles.
 template <class Body>
 TESSERA_INLINE void with_row_tiles(int rows, const Body& body) {

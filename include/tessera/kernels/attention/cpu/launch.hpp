@@ -17,6 +17,7 @@
 #include <tessera/kernels/attention/cpu/traits.hpp>
 #include <tessera/kernels/kv_cache/cpu/append.hpp>
 #include <tessera/prim/common/hooks.hpp>
+#include <tessera/prim/common/processors.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -36,22 +37,25 @@ std::int64_t longest_q(const attention_kernel_args& args) {
   return longest;
 }
 
-template <class Kernel, class Schedule>
-Schedule schedule_of(const attention_kernel_args& args, int threads) {
+template <class Kernel, class Schedule, class... Nodes>
+Schedule schedule_of(const attention_kernel_args& args, int threads, Nodes... nodes) {
   return Schedule::template of<typename traits<Kernel>::isa_type>(
-      traits<Kernel>::config, schedule_cpu::sizes_of(args), threads);
+      traits<Kernel>::config, schedule_cpu::sizes_of(args), threads, nodes...);
 }
 
-/// Workspace of a prefill launch: a slice per thread, then the tiles of keys that threads share.
+/// Workspace of a prefill launch: a slice per thread, then the tiles of keys that threads share,
+/// for those beside each of the `nodes`.
 template <class Kernel>
 struct prefill_workspace {
   schedule_cpu::prefill_schedule schedule;
   std::size_t slice;   ///< bytes of one thread
   std::size_t slices;  ///< of all
 
-  static prefill_workspace of(const attention_kernel_args& args, int threads) {
+  static prefill_workspace of(const attention_kernel_args& args, int threads,
+                              const prim::memory_nodes& nodes = {}) {
     prefill_workspace space;
-    space.schedule = schedule_of<Kernel, schedule_cpu::prefill_schedule>(args, threads);
+    space.schedule =
+        schedule_of<Kernel, schedule_cpu::prefill_schedule>(args, threads, nodes.count);
     space.slice = space.carve(nullptr, args, nullptr);
     space.slices = static_cast<std::size_t>(threads) * space.slice;
     return space;
@@ -100,16 +104,18 @@ std::size_t workspace_bytes(const attention_kernel_args& args, int threads) {
   if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
     return decode_workspace<Kernel>::at(nullptr, args, workers).bytes;
   } else {
-    return prefill_workspace<Kernel>::of(args, workers).bytes();
+    const auto& nodes = prim::nodes_of_process<typename traits<Kernel>::isa_type>();
+    return prefill_workspace<Kernel>::of(args, workers, nodes).bytes();
   }
 }
 
-/// Blocks of rows, in the order of the schedule.
+/// Blocks of rows, in the order of the schedule, by threads beside those memory nodes.
 template <class Kernel, class Source, class Hooks>
 void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
-                 const launch_context& context) {
+                 const launch_context& context, const prim::memory_nodes& nodes) {
   using isa_type = typename traits<Kernel>::isa_type;
-  const auto space = prefill_workspace<Kernel>::of(args, context.threads < 1 ? 1 : context.threads);
+  const auto space =
+      prefill_workspace<Kernel>::of(args, context.threads < 1 ? 1 : context.threads, nodes);
   const std::int64_t blocks = space.schedule.blocks(longest_q<isa_type>(args));
   const shared_tiles<Kernel> shared = space.shared(context.workspace);
   shared.clear();
@@ -118,13 +124,15 @@ void run_prefill(const attention_kernel_args& args, const Hooks& hooks,
         prefill_scratch<Kernel> scratch;
         space.carve(context.workspace + static_cast<std::size_t>(thread) * space.slice, args,
                     &scratch);
-        const auto [head, block] = space.schedule.item_at(shared.next_item(index), blocks);
+        const std::int64_t copy = shared.copy_of(nodes.here());
+        const auto [head, block] = shared.next_item(index, blocks, copy);
         const std::int64_t first_row = space.schedule.first_row(block);
-        [[maybe_unused]] const product_scope<Kernel> products;
+        [[maybe_unused]] const typename traits<Kernel>::tile_scope products;
         const query_rows<Kernel, Hooks> rows(
             args, hooks, head / args.kv_heads, static_cast<int>(head % args.kv_heads), first_row,
             static_cast<int>(space.schedule.first_row(block + 1) - first_row));
-        prefill(rows, Source::of(args, rows.sequence()), scratch, shared.of_head(head, blocks));
+        prefill(rows, Source::of(args, rows.sequence()), scratch,
+                shared.of_head(head, blocks, copy));
         shared.finish_item(head);
       });
 }
@@ -239,7 +247,8 @@ status launch_on(const attention_kernel_args& args, const Hooks& hooks,
   if constexpr (traits<Kernel>::config.phase == attention_phase::decode) {
     run_decode<Kernel, Source>(args, hooks, context);
   } else {
-    run_prefill<Kernel, Source>(args, hooks, context);
+    run_prefill<Kernel, Source>(args, hooks, context,
+                                prim::nodes_of_process<typename traits<Kernel>::isa_type>());
   }
   if (args.cu_seqlens_q != nullptr) clear_rows_past_the_last<Kernel>(args);
   return {};

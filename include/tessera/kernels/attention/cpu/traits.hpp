@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
@@ -35,6 +36,8 @@ struct traits {
   static_assert(words::k_pack == schedule_cpu::k_pack(config.target));
   /// Products are of AMX tiles: two rows and two columns of them at a time.
   static constexpr bool tiles = has_tile_products(config.target);
+  /// What a thread holds while it works on an item.
+  using tile_scope = prim::tile_scope<std::conditional_t<tiles, prim::tiles, prim::no_tiles>>;
   /// The register tile of the microkernel: mr rows, nr columns.
   static constexpr int mr = prefill_rows(config.target);
   static constexpr int nr = register_columns(config.target);

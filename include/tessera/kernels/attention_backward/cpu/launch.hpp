@@ -39,7 +39,8 @@ template <class Row, class Body>
 void for_each_item(std::int64_t items, int threads, const Body& body) {
   prim::parallel_items<typename traits<Row>::isa_type>(
       items, threads, [&](std::int64_t item, int thread) {
-        [[maybe_unused]] const forward::product_scope<typename traits<Row>::kernel> products;
+        [[maybe_unused]] const typename forward::traits<typename traits<Row>::kernel>::tile_scope
+            products;
         body(item, thread);
       });
 }

@@ -338,7 +338,7 @@ class absorbed_block {
   slabs<Kernel> values_;
   row_sums<Kernel> sums_;
   [[no_unique_address]] absorbed_in_place<Kernel> in_place_;
-  [[no_unique_address]] product_scope<Kernel> scope_;
+  [[no_unique_address]] typename shape::tile_scope scope_;
   prim::line_queue lines_;  ///< of the next tile
 };
 

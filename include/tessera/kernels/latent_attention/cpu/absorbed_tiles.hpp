@@ -15,13 +15,6 @@
 
 namespace tessera::kernels::latent_attention::cpu {
 
-/// What a thread holds while it has a block of rows.
-template <class Kernel>
-struct product_scope {};
-template <class Kernel>
-requires traits<Kernel>::on_tiles struct product_scope<Kernel> : prim::tile_scope<prim::tiles> {
-};
-
 /// Rows of a matrix that has room for `stride` words each.
 struct word_rows {
   float* data = nullptr;

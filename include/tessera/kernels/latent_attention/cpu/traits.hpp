@@ -9,6 +9,7 @@
 #include <tessera/families/latent_attention/schedule_cpu.hpp>
 #include <tessera/kernels/cpu_row.hpp>
 #include <tessera/prim/cpu/gemm/panels.hpp>
+#include <tessera/prim/cpu/gemm/tiles.hpp>
 #include <tessera/prim/cpu/gemm/words.hpp>
 #include <tessera/prim/cpu/isa.hpp>
 #include <tessera/prim/cpu/rows.hpp>
@@ -37,6 +38,8 @@ struct traits {
 
   /// Absorbed latents are multiplied on AMX tiles.
   static constexpr bool on_tiles = has_tile_products(config.target) && config.type == dtype::bf16;
+  /// What a thread holds while it has a block of rows.
+  using tile_scope = prim::tile_scope<std::conditional_t<on_tiles, prim::tiles, prim::no_tiles>>;
 
   static constexpr int block_rows = latent_schedule::block_rows(config.target);
   static constexpr int block_keys = latent_schedule::block_keys;

@@ -40,7 +40,7 @@ class selected_attention {
  public:
   using scratch_type = attention::cpu::prefill_scratch<row>;
   /// What a thread holds meanwhile.
-  using products = attention::cpu::product_scope<row>;
+  using products = typename shape::tile_scope;
 
   selected_attention(const native_sparse_kernel_args& args, prim::float_carver& memory)
       : args_(args), dense_(dense_args(args)) {

@@ -198,6 +198,12 @@ struct tiles_of_bytes : Tiles {
   }
 };
 
+/// What kernels that use no tile registers have in their place.
+struct no_tiles {
+  static void begin() {}
+  static void end() {}
+};
+
 /// The tile registers are this thread's as long as it lives.
 template <class Tiles>
 struct tile_scope {

@@ -62,6 +62,7 @@ status read_facts(int ordinal, device_facts& facts) {
   facts.kind = device_kind::cuda;
   facts.ordinal = ordinal;
   facts.sockets = facts.physical_cores = facts.hardware_threads = facts.available_threads = 0;
+  facts.memory_nodes = 0;
   facts.l1d_bytes = facts.l3_bytes = 0;
   facts.compute_capability = 10 * reader.read(cudaDevAttrComputeCapabilityMajor);
   facts.compute_capability += reader.read(cudaDevAttrComputeCapabilityMinor);
