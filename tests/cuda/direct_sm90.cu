@@ -323,8 +323,10 @@ TEST_F(direct_sm90, functors_add_linear_biases) {
     for (std::int64_t i = 0; i < count * dim; ++i) all.emplace_back(normal(random));
     return all;
   };
-  const std::vector<bf16> q = numbers(rows * heads), k = numbers(keys * kv_heads);
-  const std::vector<bf16> v = numbers(keys * kv_heads);
+  const std::vector<bf16> q = numbers(rows * heads), v = numbers(keys * kv_heads);
+  std::vector<bf16> k = numbers(keys * kv_heads);
+  // A key of one head, met late, whose scores pass those before it by more than weights can.
+  for (std::int64_t c = 0; c < dim; ++c) k[7 * kv_heads * dim + c] = bf16(30.0f * normal(random));
   const std::vector<float> factors = {-0.5f, -0.01f, 0.03f, 0.0f};
   device_values<float> on_device{factors};
   device_values<bf16> queries{q}, keys_there{k}, values{v};

@@ -187,7 +187,7 @@ class consumer {
     prim::cuda::keep_in_place(lane_.scores);
     const bool follows = hides || begins || args_.follows_maximum || lane_.looks;
     // Where nobody looks for maxima products may have to be made again.
-    const bool keeps_keys = Traits::trusts_reference && !Traits::codes_of_heads && !follows;
+    const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
     if (!keeps_keys) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
@@ -195,7 +195,7 @@ class consumer {
     if (hides) hide_scores(planned, tile);
     const bool moved =
         Traits::trusts_reference
-            ? weigh_by_reference(lane_, args_, tile, follows, places_of_rows(), keys, factors())
+            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors())
             : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();

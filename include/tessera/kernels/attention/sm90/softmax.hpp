@@ -140,14 +140,19 @@ constexpr float far_below_of(dtype type) {
 }
 
 /// True if the largest scores of a lane of the warp lie far below its rows' references. Not those
-/// of rows that see nothing of the tile, or are not used.
+/// of rows that see nothing of the tile, or are not used. Distances part the scores of different
+/// tiles: of rows that add them, below the largest of the tile.
 template <class Traits>
 __device__ __forceinline__ bool lie_far_below(const lane_tile<Traits>& lane,
                                               const launch_args& args, const float (&most)[2]) {
   bool far = false;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float below = fmaf(-most[half], log2_scale_of(lane, args), reference_of(lane, half));
+    const float log2_scale = log2_scale_of(lane, args);
+    const float above = Traits::adds_distances
+                            ? prim::cuda::maximum_of_quad(most[half]) * log2_scale
+                            : reference_of(lane, half);
+    const float below = fmaf(-most[half], log2_scale, above);
     far |= below > far_below_of(Traits::config.type) && below < -nothing_seen / 2;
   }
   return prim::cuda::any_of_warp(far);

@@ -103,11 +103,14 @@ struct kernel_traits {
   static constexpr bool reads_runs = requires { Kernel::reads_runs; };
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
-  /// 64 would spill 8 bytes, functors that add distances 84 (24 at head dim 128, a twentieth
-  /// faster).
+  /// 64 would spill 8 bytes; functors that add distances are there 1 to 4 % faster with normal
+  /// scores, but 11 % slower with those 12 times as large.
   static constexpr bool trusts_reference =
       (!modifies || whole_tiles || (adds_distances && config.head_dim > 64)) && !drops &&
       (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
+  /// Weights that are too large are divided. Other rows make their scores again, for which functors
+  /// that add distances have no registers (8 bytes at head dim 128).
+  static constexpr bool divides_weights = codes_of_heads || adds_distances;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;

@@ -2,13 +2,13 @@
 // of the work beside the products. That a score has passed the reference too far is seen in the
 // sums of weights, and the warp does the tile once more. Rows of 16 bits make its products again,
 // since nothing is left of scores whose weights are infinite, and look for maxima from then on;
-// those of 8 bits, which have no registers for that, divide the weights, and more often. They look
-// for maxima where the first tile, or a step of the reference, says that scores lie far apart.
+// those of 8 bits and those that add distances, which have no registers for that, divide the
+// weights, of 8 bits more often. They look for maxima where the first tile, or a step of the
+// reference, says that scores lie far apart.
 #pragma once
 
 #include <cstdint>
 
-#include <tessera/kernels/attention/sm90/functor_rows.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -86,9 +86,12 @@ __device__ __forceinline__ bool begins_to_look(const lane_tile<Traits>& lane,
   return lie_far_below(lane, args, most);
 }
 
-/// Weights of a tile, of which some are too large for 8 bits, and their `sum` become relative to
-/// their maximum, if that is larger. They are finite unless a score has passed the reference by
-/// 2^120: then the row is done again (careful_row.hpp). `rescale_out` is to follow.
+/// Weights up to here are divided.
+inline constexpr float most_divided = 0x1p125f;
+
+/// divides_weights: weights of a tile, of which some are too large, and their `sum` become relative
+/// to their maximum, if that is larger. A row of which a score has passed the reference by 2^120
+/// and more becomes NaN, and is done again (careful_row.hpp). `rescale_out` is to follow.
 template <class Traits>
 __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&sum)[2],
                                               float2* factors) {
@@ -105,8 +108,9 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
     const float weight = prim::cuda::maximum_of_quad(fmaxf(most[2 * half], most[2 * half + 1]));
     const float reference = lane.reference[half] + fmaxf(__log2f(weight) - headroom, 0.0f);
     looks |= reference - lane.reference[half] > long_step;
-    // By what the reference has moved as it is rounded.
-    rescale[half] = prim::cuda::exp2_fast(lane.reference[half] - reference);
+    // By what the reference has moved as it is rounded. Powers below 2^-126 are 0.
+    rescale[half] =
+        weight > most_divided ? nanf("") : prim::cuda::exp2_fast(lane.reference[half] - reference);
     lane.reference[half] = reference;
     lane.sum[half] *= rescale[half];
     sum[half] *= rescale[half];
@@ -122,7 +126,7 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
 /// follow.
 template <class Traits>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
-                                                   int tile, bool follows, std::uint32_t queries,
+                                                   bool follows, std::uint32_t queries,
                                                    std::uint32_t keys, float2* factors) {
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
@@ -134,12 +138,11 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
     float sum[2] = {};
     const bool too_large = exponentiate(lane, args, false, sum);
     const bool again = !follows && prim::cuda::any_of_warp(too_large);
-    if constexpr (Traits::codes_of_heads) {
+    if constexpr (Traits::divides_weights) {
       if (again) lower_weights(lane, sum, factors);
       moved = moved || again;
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
-      if constexpr (Traits::adds_distances) add_distances(args, tile, lane);
       moved = follow_maximum(lane, args, false, factors, true);
       follows = lane.looks = true;
       continue;
