@@ -101,7 +101,7 @@ class slice_combiner {
       of[u].at = of_slice(own.flat, u) * args.splits;
     }
     for (int s = lane() / lanes;;) {
-      add_splits(args, args.splits, s, of);
+      add_splits(args, args.splits, s, of, [](int split) { return static_cast<unsigned>(split); });
       s += Groups * AtOnce;
       if (Groups == 1 || s - lane() / lanes >= args.splits) break;
     }
@@ -129,20 +129,22 @@ class slice_combiner {
     }
   }
 
-  /// Slice `in_row` of a row whose splits lie in some runs, with one slice at a time.
+  /// Slice `in_row` of a row whose splits lie in two runs, with one slice at a time.
   template <class Runs>
   static __device__ __forceinline__ void combine_runs(const launch_args& args,
                                                       const prim::sequence& seq,
                                                       const query_row& row, const Runs& runs,
                                                       int in_row) {
-    static_assert(Slices == 1 && Groups == 1 && Parts);
+    static_assert(Slices == 1 && Groups == 1 && Parts && std::extent_v<Runs> == 2);
     sums of[1];
     of[0].column = (in_row * lanes + lane()) * 4;
-#pragma unroll
-    for (int run = 0; run < static_cast<int>(std::extent_v<Runs>); ++run) {
-      of[0].at = runs[run].first;
+    of[0].at = runs[0].first;
+    const std::int64_t to_other = runs[1].first - runs[0].first - runs[0].splits;
+    const int splits = runs[0].splits + runs[1].splits;
 #pragma unroll 1
-      for (int s = 0; s < runs[run].splits; s += AtOnce) add_splits(args, runs[run].splits, s, of);
+    for (int s = 0; s < splits; s += AtOnce) {
+      add_splits(args, splits, s, of,
+                 [&](int split) { return split + (split < runs[0].splits ? 0 : to_other); });
     }
     const prim::softmax_result result =
         finished_sums<takes_codes(Kernel::config)>(args, row.head, of[0].state);
@@ -163,15 +165,16 @@ class slice_combiner {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }
 
-  /// Of `splits` splits the first, first + Groups, ...: AtOnce of them.
+  /// Of `splits` splits the first, first + Groups, ...: AtOnce of them. Split s lies
+  /// `from_first(s)` behind `at`.
+  template <class FromFirst>
   static __device__ __forceinline__ void add_splits(const launch_args& args, int splits, int first,
-                                                    sums (&of)[Slices]) {
+                                                    sums (&of)[Slices],
+                                                    const FromFirst& from_first) {
     float4 parts[Slices][AtOnce];
     float2 states[Slices][AtOnce];
     // Lanes behind the last column, and splits behind the last split, read what is not used.
-    const auto place = [&](int i) {
-      return static_cast<unsigned>(min(first + i * Groups, splits - 1));
-    };
+    const auto place = [&](int i) { return from_first(min(first + i * Groups, splits - 1)); };
 #pragma unroll
     for (int u = 0; u < Slices; ++u) {
       const float* from = args.partial_out + of[u].at * args.partial_stride +
