@@ -31,34 +31,59 @@ __device__ __forceinline__ bool may_shrink(std::int64_t row_tiles, int heads, in
 }
 
 /// Parts of the keys of a tile of rows behind which there are `left` - 1: each has its share, of
-/// all thread blocks that run at once, of what is left if no tile has more than `longest`. So
-/// blocks end next to each other however fast each of them is (guided self-scheduling).
-__device__ __forceinline__ int shrinking_items(int keys, int left, int longest, int heads,
-                                               int slots, int least) {
-  const float rest = static_cast<float>(left) * static_cast<float>(longest);
-  const int share = __float2int_ru(rest * static_cast<float>(heads) / static_cast<float>(slots));
-  const int each = max(4 * least, share);
-  return max(1, (keys + each - 1) / each);
+/// all thread blocks that run at once, of what is left if no tile has more than the longest, whose
+/// share is `longest_share`. So blocks end next to each other however fast each of them is (guided
+/// self-scheduling).
+__device__ __forceinline__ int shrinking_items(int keys, int left, float longest_share, int least) {
+  const float each =
+      fmaxf(static_cast<float>(4 * least), ceilf(static_cast<float>(left) * longest_share));
+  return max(1, static_cast<int>(__fdividef(static_cast<float>(keys) + each - 0.5f, each)));
+}
+__device__ __forceinline__ float longest_share_of(int longest, int heads, int slots) {
+  return __fdividef(static_cast<float>(longest) * static_cast<float>(heads),
+                    static_cast<float>(slots));
 }
 
-/// What a choice comes to.
-struct planned_cost {
-  std::int64_t items = 0;
-  std::int64_t partials = 0;  ///< items of tiles that are cut
-  int longest = 0;            ///< of items, in tiles of keys
-  float rest = 0.0f;          ///< that keeps a last wave of items as long from being full
+/// What tiles of rows come to, whatever their keys are cut in.
+struct planned_work {
+  float row_tiles = 0.0f;
+  float key_tiles = 0.0f;
+  float partial = 0.0f;  ///< what an item of a tile that is cut leaves, in tiles of keys
+  float alike = 0.0f;    ///< the mean tile of rows over the longest
 };
 
-/// How long a launch takes, in tiles of keys: what each multiprocessor gets, and what it waits for
-/// at the end. An item costs a tile besides its own, and what it leaves `partial_tiles`. `alike`:
-/// the mean tile of rows over the longest. Where all are alike they end in waves; where they are
-/// not, the last ones have a sixth of the longest at most (are_large).
-__device__ __forceinline__ float time_of(const planned_cost& cost, std::int64_t key_tiles,
-                                         int slots, int partial_tiles, float alike) {
-  if (cost.items <= slots) return static_cast<float>(cost.longest + 1);
-  const auto work = static_cast<float>(key_tiles + cost.items + partial_tiles * cost.partials);
-  const float last = alike * cost.rest + (1.0f - alike) / 6.0f * static_cast<float>(cost.longest);
-  return max(static_cast<float>(cost.longest + 1), work / static_cast<float>(slots)) + last;
+template <class Kernel>
+__device__ __forceinline__ planned_work work_of(const launch_args& args, int tiles,
+                                                std::int64_t key_tiles, int longest) {
+  constexpr attention_config config = resolved(Kernel::config);
+  const attention_kernel_args& call = args.call;
+  const std::int64_t tokens = call.cu_seqlens_q != nullptr ? call.q_len : call.batch * call.q_len;
+  const auto row_tiles = static_cast<float>(max(1, tiles));
+  const float rows = fminf(
+      static_cast<float>(config.block_q),
+      __fdividef(static_cast<float>(tokens) * static_cast<float>(args.group.value), row_tiles));
+  planned_work work;
+  work.row_tiles = row_tiles * static_cast<float>(call.kv_heads);
+  work.key_tiles = static_cast<float>(key_tiles);
+  work.partial = 2.0f / static_cast<float>(config.block_kv) * rows;
+  work.alike =
+      __fdividef(work.key_tiles, work.row_tiles * fmaxf(1.0f, static_cast<float>(longest)));
+  return work;
+}
+
+/// How long a launch of so many items takes, in tiles of keys: what each multiprocessor gets, and
+/// what it waits for at the end. An item costs a tile besides its own; a quarter more than the
+/// items that cutting adds leave partial results. Where tiles of rows are alike a last wave lacks
+/// `rest` to be full; where they are not, the last items have a sixth of the longest at most
+/// (are_large).
+__device__ __forceinline__ float time_of(const planned_work& work, std::int64_t items, int longest,
+                                         float rest, int slots) {
+  const auto of_longest = static_cast<float>(longest);
+  if (items <= slots) return of_longest + 1.0f;
+  const auto count = static_cast<float>(items);
+  const float all = work.key_tiles + count + 1.25f * work.partial * (count - work.row_tiles);
+  const float last = work.alike * rest + (1.0f - work.alike) / 6.0f * of_longest;
+  return fmaxf(of_longest + 1.0f, __fdividef(all, static_cast<float>(slots))) + last;
 }
 
 /// Which choice is fastest, by the keys of the tiles from `first` on: state.best.
@@ -66,68 +91,53 @@ template <class Kernel, class Tiles>
 __device__ __forceinline__ void choose_items(const launch_args& args, const Tiles& planned,
                                              planner_state& state, int first, int tiles, int slots,
                                              int least) {
-  constexpr attention_config config = resolved(Kernel::config);
-  constexpr int partial_tiles = (2 * config.block_q + config.block_kv - 1) / config.block_kv;
   const auto thread = static_cast<int>(threadIdx.x);
   const int heads = args.call.kv_heads;
-  const std::int64_t row_tiles = static_cast<std::int64_t>(tiles - first) * heads;
   std::int64_t key_tiles = 0;
   if (thread < prim::cuda::warp_size) key_tiles = sum_of_warp(state.key_tiles[thread]) * heads;
   if (thread < planner_choices) {
+    const std::int64_t row_tiles = static_cast<std::int64_t>(tiles - first) * heads;
     state.each[thread] = divisor_of(keys_of_choice(thread, key_tiles, row_tiles, slots, least));
   }
   __syncthreads();
+  const float share = longest_share_of(state.longest, heads, slots);
   int items[planner_choices] = {};
-  int partials[planner_choices] = {};
   for (int tile = first + thread; tile < tiles; tile += planner_threads) {
     const int keys = planned[tile].keys();
 #pragma unroll
-    for (int choice = 0; choice < planner_choices; ++choice) {
+    for (int choice = 0; choice < shrinking_choice; ++choice) {
       const prim::divisor& each = state.each[choice];
-      const int parts =
-          choice == shrinking_choice
-              ? shrinking_items(keys, tiles - tile, state.longest, heads, slots, least)
-              : max(1, each.quotient(keys + static_cast<int>(each.value) - 1));
-      items[choice] += parts;
-      partials[choice] += parts > 1 ? parts : 0;
+      items[choice] += max(1, each.quotient(keys + static_cast<int>(each.value) - 1));
     }
+    items[shrinking_choice] += shrinking_items(keys, tiles - tile, share, least);
   }
   const int lane = thread % prim::cuda::warp_size;
   int of_lane = 0;  // lane n: the sum of choice n
-  int partials_of_lane = 0;
 #pragma unroll
   for (int choice = 0; choice < planner_choices; ++choice) {
     const int sum = __reduce_add_sync(prim::cuda::all_lanes, items[choice]);
-    const int sum_of_partials = __reduce_add_sync(prim::cuda::all_lanes, partials[choice]);
     of_lane = lane == choice ? sum : of_lane;
-    partials_of_lane = lane == choice ? sum_of_partials : partials_of_lane;
   }
   if (of_lane != 0) atomicAdd(&state.items[lane], of_lane);
-  if (partials_of_lane != 0) atomicAdd(&state.partials[lane], partials_of_lane);
   __syncthreads();
   if (thread < prim::cuda::warp_size) {
     // Times are positive: they are in the order of their bits.
     int time = INT_MAX;
-    if (thread < planner_choices &&
-        (thread != shrinking_choice || may_shrink(tiles - first, heads, slots))) {
-      planned_cost cost;
-      cost.items = static_cast<std::int64_t>(state.items[thread]) * heads;
-      cost.partials = static_cast<std::int64_t>(state.partials[thread]) * heads;
-      cost.longest = min(static_cast<int>(state.each[thread].value), state.longest);
-      const float waves = static_cast<float>(cost.items) / static_cast<float>(slots);
-      cost.rest = thread == shrinking_choice
-                      ? static_cast<float>(4 * least)
-                      : (ceilf(waves) - waves) * static_cast<float>(cost.longest);
-      const float alike =
-          static_cast<float>(key_tiles) /
-          fmaxf(1.0f, static_cast<float>(row_tiles) * static_cast<float>(state.longest));
-      time = __float_as_int(time_of(cost, key_tiles, slots, partial_tiles, alike));
+    const bool shrinks = thread == shrinking_choice;
+    if (shrinks ? may_shrink(tiles - first, heads, slots) : thread < planner_choices) {
+      const planned_work work = work_of<Kernel>(args, tiles - first, key_tiles, state.longest);
+      const std::int64_t count = static_cast<std::int64_t>(state.items[thread]) * heads;
+      const int longest = min(static_cast<int>(state.each[thread].value), state.longest);
+      const float waves = __fdividef(static_cast<float>(count), static_cast<float>(slots));
+      const float rest = shrinks ? static_cast<float>(2 * least)
+                                 : (ceilf(waves) - waves) * static_cast<float>(longest);
+      time = __float_as_int(time_of(work, count, longest, rest, slots));
     }
     const unsigned fastest =
         __ballot_sync(prim::cuda::all_lanes, time == prim::cuda::minimum_of_warp(time));
     if (thread == __ffs(static_cast<int>(fastest)) - 1) {
       state.best = state.each[thread];
-      state.shrinks = thread == shrinking_choice;
+      state.shrinks = shrinks;
     }
   }
   __syncthreads();

@@ -50,7 +50,6 @@ struct planner_state {
   int longest;                           ///< of one of them
   int longest_of_groups;                 ///< where groups have a kernel of their own: of theirs
   int items[planner_choices];            ///< by choice
-  int partials[planner_choices];         ///< of these, that leave partial results
   prim::divisor each[planner_choices];   ///< tiles of keys of an item, by choice
   prim::divisor best;
   bool shrinks;  ///< the choice is that items shrink

@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
     state.best = {};
     state.shrinks = false;
   }
-  if (thread < planner_choices) state.items[thread] = state.partials[thread] = 0;
+  if (thread < planner_choices) state.items[thread] = 0;
   prim::cuda::let_next_grid_start();
   prim::cuda::wait_for_grid_before();
   fetch_numbers<Kernel>(args, state);
@@ -262,6 +262,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
 
   // Items of the tiles, and where the partial results of those lie that are not finished at once.
   const prim::divisor each = state.best;
+  const float share = longest_share_of(state.longest, args.call.kv_heads, slots);
   const auto heads = args.call.kv_heads;
   int each_of_groups = 1;
   if (apart_tiles > 0) {
@@ -280,8 +281,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
               const int items = max(1, (keys + each_of_groups - 1) / each_of_groups);
               return {{items, items * (config.block_q / own.block_q), 0}};
             }
-            const int items = state.shrinks ? shrinking_items(keys, tiles - tile, state.longest,
-                                                              heads, slots, least)
+            const int items = state.shrinks ? shrinking_items(keys, tiles - tile, share, least)
                                             : items_for(args, decodes, keys, each, least);
             const bool large = large_first && are_large(keys, items, most_of_item);
             return {{items, items > 1 || planned.joined != 0 ? items : 0, large ? items : 0}};
