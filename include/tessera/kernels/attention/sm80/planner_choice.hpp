@@ -22,12 +22,14 @@ __device__ __forceinline__ int keys_of_choice(int choice, std::int64_t key_tiles
   return static_cast<int>(max(static_cast<std::int64_t>(least), (key_tiles + room - 1) / room));
 }
 
-/// Whether items may shrink towards the end of the list: there is more than one wave of them, and
-/// their number stays within that of the choices, since the sum of 1 / n up to this many is below
-/// `most_waves`.
+/// Whether items of a decode row may shrink towards the end of the list: there is more than one
+/// wave of them, and their number stays within that of the choices, since the sum of 1 / n up to
+/// this many is below `most_waves`.
+template <class Kernel>
 __device__ __forceinline__ bool may_shrink(std::int64_t row_tiles, int heads, int slots) {
   constexpr int most_row_tiles = 1024;
-  return row_tiles <= most_row_tiles && row_tiles * heads >= slots;
+  return resolved(Kernel::config).phase == attention_phase::decode && row_tiles <= most_row_tiles &&
+         row_tiles * heads >= slots;
 }
 
 /// Parts of the keys of a tile of rows behind which there are `left` - 1: each has its share, of
@@ -49,25 +51,26 @@ struct planned_work {
   float row_tiles = 0.0f;
   float key_tiles = 0.0f;
   float partial = 0.0f;  ///< what an item of a tile that is cut leaves, in tiles of keys
-  float alike = 0.0f;    ///< the mean tile of rows over the longest
+  float alike = 1.0f;    ///< the mean tile of rows over the longest
 };
 
+/// Rows of prompts are bound by products: what their items leave, and that they are not alike, is
+/// left out.
 template <class Kernel>
 __device__ __forceinline__ planned_work work_of(const launch_args& args, int tiles,
                                                 std::int64_t key_tiles, int longest) {
   constexpr attention_config config = resolved(Kernel::config);
   const attention_kernel_args& call = args.call;
-  const std::int64_t tokens = call.cu_seqlens_q != nullptr ? call.q_len : call.batch * call.q_len;
-  const auto row_tiles = static_cast<float>(max(1, tiles));
-  const float rows = fminf(
-      static_cast<float>(config.block_q),
-      __fdividef(static_cast<float>(tokens) * static_cast<float>(args.group.value), row_tiles));
   planned_work work;
-  work.row_tiles = row_tiles * static_cast<float>(call.kv_heads);
+  work.row_tiles = static_cast<float>(max(1, tiles)) * static_cast<float>(call.kv_heads);
   work.key_tiles = static_cast<float>(key_tiles);
-  work.partial = 2.0f / static_cast<float>(config.block_kv) * rows;
-  work.alike =
-      __fdividef(work.key_tiles, work.row_tiles * fmaxf(1.0f, static_cast<float>(longest)));
+  if constexpr (config.phase == attention_phase::decode) {
+    const std::int64_t tokens = call.cu_seqlens_q != nullptr ? call.q_len : call.batch * call.q_len;
+    const float rows =
+        __fdividef(static_cast<float>(tokens) * static_cast<float>(call.q_heads), work.row_tiles);
+    work.partial = fminf(static_cast<float>(config.block_q), rows) * 2.0f / config.block_kv;
+    work.alike = __fdividef(work.key_tiles, work.row_tiles * static_cast<float>(max(1, longest)));
+  }
   return work;
 }
 
@@ -83,7 +86,7 @@ __device__ __forceinline__ float time_of(const planned_work& work, std::int64_t 
   const auto count = static_cast<float>(items);
   const float all = work.key_tiles + count + 1.25f * work.partial * (count - work.row_tiles);
   const float last = work.alike * rest + (1.0f - work.alike) / 6.0f * of_longest;
-  return fmaxf(of_longest + 1.0f, __fdividef(all, static_cast<float>(slots))) + last;
+  return all / static_cast<float>(slots) + last;
 }
 
 /// Which choice is fastest, by the keys of the tiles from `first` on: state.best.
@@ -109,7 +112,9 @@ __device__ __forceinline__ void choose_items(const launch_args& args, const Tile
       const prim::divisor& each = state.each[choice];
       items[choice] += max(1, each.quotient(keys + static_cast<int>(each.value) - 1));
     }
-    items[shrinking_choice] += shrinking_items(keys, tiles - tile, share, least);
+    if constexpr (resolved(Kernel::config).phase == attention_phase::decode) {
+      items[shrinking_choice] += shrinking_items(keys, tiles - tile, share, least);
+    }
   }
   const int lane = thread % prim::cuda::warp_size;
   int of_lane = 0;  // lane n: the sum of choice n
@@ -124,12 +129,12 @@ __device__ __forceinline__ void choose_items(const launch_args& args, const Tile
     // Times are positive: they are in the order of their bits.
     int time = INT_MAX;
     const bool shrinks = thread == shrinking_choice;
-    if (shrinks ? may_shrink(tiles - first, heads, slots) : thread < planner_choices) {
+    if (shrinks ? may_shrink<Kernel>(tiles - first, heads, slots) : thread < planner_choices) {
       const planned_work work = work_of<Kernel>(args, tiles - first, key_tiles, state.longest);
       const std::int64_t count = static_cast<std::int64_t>(state.items[thread]) * heads;
       const int longest = min(static_cast<int>(state.each[thread].value), state.longest);
-      const float waves = __fdividef(static_cast<float>(count), static_cast<float>(slots));
-      const float rest = shrinks ? static_cast<float>(2 * least)
+      const float waves = static_cast<float>(count) / static_cast<float>(slots);
+      const float rest = shrinks ? static_cast<float>(least)
                                  : (ceilf(waves) - waves) * static_cast<float>(longest);
       time = __float_as_int(time_of(work, count, longest, rest, slots));
     }
