@@ -15,12 +15,14 @@ namespace tessera::kernels::attention::sm80 {
 inline constexpr int planner_threads = 1024;
 
 /// Numbers of tiles of keys that items may have at most: any; what fits in one wave of thread
-/// blocks beside the rest of each tile of rows; what fills 1, 2, 3, 4, 6 or 8 waves.
-inline constexpr int planner_choices = 8;
+/// blocks beside the rest of each tile of rows; what fills 1, 2, 3, 4, 6 or 8 waves; any at first,
+/// and less towards the end of the list.
+inline constexpr int planner_choices = 9;
+inline constexpr int shrinking_choice = planner_choices - 1;
 constexpr int waves_of_choice(int choice) {
   return choice < 6 ? choice - 1 : 2 * (choice - 3);
 }
-static_assert(waves_of_choice(planner_choices - 1) == schedule_sm80::most_waves);
+static_assert(waves_of_choice(shrinking_choice - 1) == schedule_sm80::most_waves);
 inline constexpr int planner_warps = planner_threads / prim::cuda::warp_size;
 static_assert(planner_warps == prim::cuda::warp_size);
 
@@ -50,6 +52,7 @@ struct planner_state {
   int items[planner_choices];            ///< by choice
   prim::divisor each[planner_choices];   ///< tiles of keys of an item, by choice
   prim::divisor best;
+  bool shrinks;  ///< the choice is that items shrink
 };
 static_assert(sizeof(planner_state) <= 48 << 10);
 

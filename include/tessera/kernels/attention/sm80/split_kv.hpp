@@ -31,6 +31,8 @@ inline constexpr int combine_warps = 8;  ///< of a block that only combines
 /// Splits of a group of lanes that are under way at once, of two slices, and of one.
 inline constexpr int many_at_once = 8;
 inline constexpr int most_at_once = 16;
+/// Slices of a warp of a block that combines what it and others have left.
+inline constexpr int slices_at_once = 4;
 static_assert(schedule_sm80::splits_of_two_slices == many_at_once * schedule_sm80::groups_of_many);
 
 /// A row of the launch. `used` is false behind the used rows of a sequence, whose blocks have
@@ -99,7 +101,7 @@ class slice_combiner {
       of[u].at = of_slice(own.flat, u) * args.splits;
     }
     for (int s = lane() / lanes;;) {
-      add_splits(args, args.splits, s, of);
+      add_splits(args, args.splits, s, of, [](int split) { return static_cast<unsigned>(split); });
       s += Groups * AtOnce;
       if (Groups == 1 || s - lane() / lanes >= args.splits) break;
     }
@@ -127,20 +129,22 @@ class slice_combiner {
     }
   }
 
-  /// Slice `in_row` of a row whose splits lie in some runs, with one slice at a time.
+  /// Slice `in_row` of a row whose splits lie in two runs, with one slice at a time.
   template <class Runs>
   static __device__ __forceinline__ void combine_runs(const launch_args& args,
                                                       const prim::sequence& seq,
                                                       const query_row& row, const Runs& runs,
                                                       int in_row) {
-    static_assert(Slices == 1 && Groups == 1 && Parts);
+    static_assert(Slices == 1 && Groups == 1 && Parts && std::extent_v<Runs> == 2);
     sums of[1];
     of[0].column = (in_row * lanes + lane()) * 4;
-#pragma unroll
-    for (int run = 0; run < static_cast<int>(std::extent_v<Runs>); ++run) {
-      of[0].at = runs[run].first;
+    of[0].at = runs[0].first;
+    const std::int64_t to_other = runs[1].first - runs[0].first - runs[0].splits;
+    const int splits = runs[0].splits + runs[1].splits;
 #pragma unroll 1
-      for (int s = 0; s < runs[run].splits; s += AtOnce) add_splits(args, runs[run].splits, s, of);
+    for (int s = 0; s < splits; s += AtOnce) {
+      add_splits(args, splits, s, of,
+                 [&](int split) { return split + (split < runs[0].splits ? 0 : to_other); });
     }
     const prim::softmax_result result =
         finished_sums<takes_codes(Kernel::config)>(args, row.head, of[0].state);
@@ -161,15 +165,16 @@ class slice_combiner {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   }
 
-  /// Of `splits` splits the first, first + Groups, ...: AtOnce of them.
+  /// Of `splits` splits the first, first + Groups, ...: AtOnce of them. Split s lies
+  /// `from_first(s)` behind `at`.
+  template <class FromFirst>
   static __device__ __forceinline__ void add_splits(const launch_args& args, int splits, int first,
-                                                    sums (&of)[Slices]) {
+                                                    sums (&of)[Slices],
+                                                    const FromFirst& from_first) {
     float4 parts[Slices][AtOnce];
     float2 states[Slices][AtOnce];
     // Lanes behind the last column, and splits behind the last split, read what is not used.
-    const auto place = [&](int i) {
-      return static_cast<unsigned>(min(first + i * Groups, splits - 1));
-    };
+    const auto place = [&](int i) { return from_first(min(first + i * Groups, splits - 1)); };
 #pragma unroll
     for (int u = 0; u < Slices; ++u) {
       const float* from = args.partial_out + of[u].at * args.partial_stride +
@@ -262,6 +267,24 @@ class slice_combiner {
   }
 };
 
+/// visit(a combiner of so many splits), which has up to `Most` slices side by side.
+template <class Kernel, int Most, class Visit>
+__device__ __forceinline__ void with_combiner(int splits, const Visit& visit) {
+  using namespace schedule_sm80;
+  constexpr auto at_most = [](int slices) { return slices < Most ? slices : Most; };
+  if (splits <= few_splits) {
+    visit(slice_combiner<Kernel, at_most(4), 1, few_splits>{});
+  } else if (splits <= some_splits) {
+    visit(slice_combiner<Kernel, at_most(2), 1, some_splits>{});
+  } else if (splits <= many_splits) {
+    visit(slice_combiner<Kernel, 1, 1, many_splits>{});
+  } else if (splits <= splits_of_two_slices) {
+    visit(slice_combiner<Kernel, at_most(2), groups_of_many, many_at_once>{});
+  } else {
+    visit(slice_combiner<Kernel, 1, groups_of_many, most_at_once>{});
+  }
+}
+
 /// Slices [first, end) by `warps` warps of the block.
 template <class Combiner, class RowAt>
 __device__ __forceinline__ void combine_slices(const launch_args& args, const RowAt& row_at,
@@ -311,22 +334,9 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
     const int part = __ffs(static_cast<int>(left)) - 1;
     const int first = part * args.slices_of_block;
     const int end = min(first + args.slices_of_block, slices);
-    if (args.splits <= schedule_sm80::few_splits) {
-      combine_slices<slice_combiner<Kernel, 4, 1, schedule_sm80::few_splits>>(args, row_at, first,
-                                                                              end, Traits::warps);
-    } else if (args.splits <= schedule_sm80::some_splits) {
-      combine_slices<slice_combiner<Kernel, 2, 1, schedule_sm80::some_splits>>(args, row_at, first,
-                                                                               end, Traits::warps);
-    } else if (args.splits <= schedule_sm80::many_splits) {
-      combine_slices<slice_combiner<Kernel, 1, 1, schedule_sm80::many_splits>>(args, row_at, first,
-                                                                               end, Traits::warps);
-    } else if (args.splits <= schedule_sm80::splits_of_two_slices) {
-      combine_slices<slice_combiner<Kernel, 2, schedule_sm80::groups_of_many, many_at_once>>(
-          args, row_at, first, end, Traits::warps);
-    } else {
-      combine_slices<slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, most_at_once>>(
-          args, row_at, first, end, Traits::warps);
-    }
+    with_combiner<Kernel, slices_at_once>(args.splits, [&](auto combiner) {
+      combine_slices<decltype(combiner)>(args, row_at, first, end, Traits::warps);
+    });
   }
 }
 
@@ -340,17 +350,8 @@ __global__ void __launch_bounds__(combine_warps * 32)
       static_cast<std::int64_t>(blockIdx.x) * combine_warps + threadIdx.x / prim::cuda::warp_size;
   if (slice >= slices) return;
   const auto row_at = [&](std::int64_t number) { return combined_row_of(args.call, number); };
-  if (args.splits <= schedule_sm80::some_splits) {
-    slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits>::run(args, row_at, slice, slice + 1);
-  } else if (args.splits <= schedule_sm80::many_splits) {
-    slice_combiner<Kernel, 1, 1, schedule_sm80::many_splits>::run(args, row_at, slice, slice + 1);
-  } else if (args.splits <= schedule_sm80::splits_of_two_slices) {
-    slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, many_at_once>::run(args, row_at, slice,
-                                                                                slice + 1);
-  } else {
-    slice_combiner<Kernel, 1, schedule_sm80::groups_of_many, most_at_once>::run(args, row_at, slice,
-                                                                                slice + 1);
-  }
+  with_combiner<Kernel, 1>(
+      args.splits, [&](auto combiner) { decltype(combiner)::run(args, row_at, slice, slice + 1); });
 }
 
 }  // namespace tessera::kernels::attention::sm80

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/sm80/planner_choice.hpp>
 #include <tessera/kernels/attention/sm80/planner_lists.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/prim/common/divisor.hpp>
@@ -24,26 +25,6 @@ __device__ __forceinline__ int items_for(const launch_args& args, bool may_split
     return max(1, (key_tiles + own - 1) / own);
   }
   return max(1, each.quotient(key_tiles + static_cast<int>(each.value) - 1));
-}
-
-/// How many tiles of keys an item may have, by number of the choice.
-__device__ __forceinline__ int keys_of_choice(int choice, std::int64_t key_tiles,
-                                              std::int64_t row_tiles, int slots, int least) {
-  if (choice == 0) return INT_MAX / 2;
-  const std::int64_t room =
-      choice == 1 ? slots - row_tiles : static_cast<std::int64_t>(waves_of_choice(choice)) * slots;
-  if (room * 4 < slots) return INT_MAX / 2;
-  return static_cast<int>(max(static_cast<std::int64_t>(least), (key_tiles + room - 1) / room));
-}
-
-/// How long a launch takes, in tiles of keys: what each multiprocessor gets, and what the last wave
-/// lacks to be full. An item costs a tile besides its own.
-__device__ __forceinline__ float time_of(std::int64_t items, std::int64_t key_tiles, int longest,
-                                         int slots) {
-  if (items <= slots) return static_cast<float>(longest + 1);
-  const float waves = static_cast<float>(items) / static_cast<float>(slots);
-  return static_cast<float>(key_tiles + items) / static_cast<float>(slots) +
-         (ceilf(waves) - waves) * static_cast<float>(longest);
 }
 
 /// Tiles that the rows of an entry make.
@@ -211,53 +192,6 @@ __device__ __forceinline__ int plan_tiles(const launch_args& args, const Tiles& 
   return tiles;
 }
 
-/// Which choice is fastest, by the keys of the tiles from `first` on: state.best.
-template <class Tiles>
-__device__ __forceinline__ void choose_items(const launch_args& args, const Tiles& planned,
-                                             planner_state& state, int first, int tiles, int slots,
-                                             int least) {
-  const auto thread = static_cast<int>(threadIdx.x);
-  const auto heads = static_cast<std::int64_t>(args.call.kv_heads);
-  std::int64_t key_tiles = 0;
-  if (thread < prim::cuda::warp_size) key_tiles = sum_of_warp(state.key_tiles[thread]) * heads;
-  if (thread < planner_choices) {
-    state.each[thread] =
-        divisor_of(keys_of_choice(thread, key_tiles, (tiles - first) * heads, slots, least));
-  }
-  __syncthreads();
-  int items[planner_choices] = {};
-  for (int tile = first + thread; tile < tiles; tile += planner_threads) {
-    const int keys = planned[tile].keys();
-#pragma unroll
-    for (int choice = 0; choice < planner_choices; ++choice) {
-      const prim::divisor& each = state.each[choice];
-      items[choice] += max(1, each.quotient(keys + static_cast<int>(each.value) - 1));
-    }
-  }
-  const int lane = thread % prim::cuda::warp_size;
-  int of_lane = 0;  // lane n: the sum of choice n
-#pragma unroll
-  for (int choice = 0; choice < planner_choices; ++choice) {
-    const int sum = __reduce_add_sync(prim::cuda::all_lanes, items[choice]);
-    of_lane = lane == choice ? sum : of_lane;
-  }
-  if (of_lane != 0) atomicAdd(&state.items[lane], of_lane);
-  __syncthreads();
-  if (thread < prim::cuda::warp_size) {
-    // Times are positive: they are in the order of their bits.
-    int time = INT_MAX;
-    if (thread < planner_choices) {
-      const int each = static_cast<int>(state.each[thread].value);
-      time = __float_as_int(
-          time_of(state.items[thread] * heads, key_tiles, min(each, state.longest), slots));
-    }
-    const unsigned fastest =
-        __ballot_sync(prim::cuda::all_lanes, time == prim::cuda::minimum_of_warp(time));
-    if (thread == __ffs(static_cast<int>(fastest)) - 1) state.best = state.each[thread];
-  }
-  __syncthreads();
-}
-
 /// The item where there is no room for what it leaves: it may overwrite what others do.
 __device__ __forceinline__ work_item without_place(work_item item) {
   item.place = item.split = 0;
@@ -309,6 +243,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   if (thread == 0) {
     state.longest = state.longest_of_groups = 0;
     state.best = {};
+    state.shrinks = false;
   }
   if (thread < planner_choices) state.items[thread] = 0;
   prim::cuda::let_next_grid_start();
@@ -322,11 +257,12 @@ __global__ void __launch_bounds__(planner_threads, 1)
   const int group_tiles = tiles_of_groups(args, first_tiles, tiles);
   const int apart_tiles = list.apart ? group_tiles : 0;
   if (!args.call.batch_invariant) {
-    choose_items(args, planned_tiles, state, apart_tiles, tiles, slots, least);
+    choose_items<Kernel>(args, planned_tiles, state, apart_tiles, tiles, slots, least);
   }
 
   // Items of the tiles, and where the partial results of those lie that are not finished at once.
   const prim::divisor each = state.best;
+  const float share = longest_share_of(state.longest, args.call.kv_heads, slots);
   const auto heads = args.call.kv_heads;
   int each_of_groups = 1;
   if (apart_tiles > 0) {
@@ -345,7 +281,9 @@ __global__ void __launch_bounds__(planner_threads, 1)
               const int items = max(1, (keys + each_of_groups - 1) / each_of_groups);
               return {{items, items * (config.block_q / own.block_q), 0}};
             }
-            const int items = items_for(args, decodes, keys, each, least);
+            const int items = decodes && state.shrinks
+                                  ? shrinking_items(keys, tiles - tile, share, least)
+                                  : items_for(args, decodes, keys, each, least);
             const bool large = large_first && are_large(keys, items, most_of_item);
             return {{items, items > 1 || planned.joined != 0 ? items : 0, large ? items : 0}};
           },
