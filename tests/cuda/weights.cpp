@@ -1,7 +1,15 @@
 // Products with packed weights whose codes are read 16 bytes at a time, and losses over rows that
 // are longer than what a block keeps of them, over several chunks of classes, or of logits that are
 // far from 0.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include <tessera/quantized.hpp>
 
 #include "aligned_call.hpp"
 #include "tests/support/far_logits.hpp"
@@ -161,6 +169,43 @@ INSTANTIATE_TEST_SUITE_P(
         "targets=[300]i32 logit_sums=[300,2]f32 label_smoothing=0.1 z_loss=0.001",
         "fused_linear_cross_entropy_backward hidden=[2,130,72]bf16 lm_head_weight=[72,1000] "
         "targets=[2,130]i32 logit_sums=[2,130,2]f32 logits_soft_cap=5"));
+
+/// Whatever multiplies offsets with sums of x, infinity is not multiplied with a part that is 0.
+TEST(weights, with_an_infinite_offset_make_infinite_sums) {
+  constexpr std::int64_t outputs = 264, in = 512, groups = in / 64;
+  const found_operation known = operation_named("quantized_matmul");
+  if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
+  for (const affine_weight_form form : {affine_weight_form::zero, affine_weight_form::bias}) {
+    const bool biased = form == affine_weight_form::bias;
+    const quantized_options options{.bits = 4, .group_size = 64, .affine_form = form};
+    for (const std::int64_t rows : {1, 2, 3, 8, 9, 16, 40, 130}) {
+      SCOPED_TRACE(std::to_string(rows) + (biased ? " rows, bias" : " rows, zero"));
+      std::vector<bf16> x(static_cast<std::size_t>(rows * in), bf16(1.0f));
+      std::vector<bf16> scales(outputs * groups, bf16(1.0f)), zeros(scales.size(), bf16(3.0f));
+      std::vector<bf16> y(static_cast<std::size_t>(rows * outputs));
+      std::vector<std::uint32_t> words(outputs * in / 8, 0x99999999u);
+      zeros[5 * groups + 2] = bf16(INFINITY);
+      zeros[200 * groups + 7] = bf16(-INFINITY);
+      const quantized_matmul_args args{.x = view(x.data(), {rows, in}),
+                                       .w_q = view(words.data(), {outputs, in / 8}),
+                                       .scales = view(scales.data(), {outputs, groups}),
+                                       .zeros = view(zeros.data(), {outputs, groups}),
+                                       .out = view(y.data(), {rows, outputs})};
+      const status done = call_here(*known.kind, {known.op, tensors_of(args), &options});
+      ASSERT_TRUE(done) << done.message();
+      std::int64_t wrong = 0;
+      for (std::int64_t at = 0; at < rows * outputs; ++at) {
+        const std::int64_t output = at % outputs;
+        const float of_five = biased ? INFINITY : -INFINITY;
+        const float wanted = output == 5     ? of_five
+                             : output == 200 ? -of_five
+                                             : static_cast<float>(in) * (biased ? 12.0f : 6.0f);
+        if (static_cast<float>(y[static_cast<std::size_t>(at)]) != wanted) ++wrong;
+      }
+      EXPECT_EQ(wrong, 0);
+    }
+  }
+}
 
 TEST(losses, of_far_and_masked_logits_are_right) {
   expect_right_far_logits();

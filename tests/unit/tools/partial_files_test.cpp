@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -109,6 +110,25 @@ TEST(run, a_gradient_computes_what_the_forward_call_did_not_leave) {
     EXPECT_NE(judged.out.find('"' + gradient + '"'), std::string::npos) << judged.out;
     const outcome ran = invoke("run " + gradient + " --input " + bare);
     EXPECT_EQ(ran.status, 0) << name << ": " << ran.err;
+  }
+}
+
+// Sums of logits spare a gradient one of four products, the forward call that leaves them is one.
+TEST(run, a_gradient_asks_the_forward_call_for_what_it_needs_alone) {
+  for (const auto& [op, name, tensor, needed] :
+       {std::tuple{"fused_linear_cross_entropy", "fused_linear_cross_entropy.mean",
+                   "logit_sums=", false},
+        {"flash_attention", "flash_attention.unnormalized", "row_max=", true}}) {
+    const auto file = safetensors_file::open(golden(name));
+    ASSERT_TRUE(file) << file.message();
+    const scratch_folder folder;
+    const std::string bare = folder / "bare.safetensors";
+    write_part(*file, bare,
+               [](const safetensors_entry& entry) { return !entry.name.starts_with("in."); });
+    const outcome ended = invoke("run " + std::string(op) + "_backward --json --input " + bare);
+    ASSERT_EQ(ended.status, 0) << name << ": " << ended.err;
+    const std::string problem(json_of(ended).at("problem").as_string());
+    EXPECT_EQ(problem.find(tensor) != std::string::npos, needed) << problem;
   }
 }
 

@@ -330,8 +330,9 @@ class declared_call final : public file_call {
         .op = call_.op, .tensors = call_.tensors.data(), .options = call_.options.data()};
     status unfit;
     static_cast<void>(checks::are_present(call, ~0u, unfit));
+    const std::uint32_t spared = does_without_residuals(call_) ? ~call_.op->required : 0;
     for (std::size_t i = 0; i < call_.tensors.size(); ++i) {
-      if (call.has(i) || !is_residual(*call_.op, i)) continue;
+      if (call.has(i) || (spared >> i & 1u) != 0 || !is_residual(*call_.op, i)) continue;
       if (checks::forbidding_rule(call, 1u << i) == nullptr) computed_.push_back(i);
     }
     if (computed_.empty()) return;

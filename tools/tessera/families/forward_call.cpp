@@ -116,6 +116,13 @@ bool is_residual(const operation& gradient, std::size_t tensor) {
          output_named(*forward, read) < forward->form->tensors.size();
 }
 
+bool does_without_residuals(owned_problem& gradient) {
+  bound_call call{
+      .op = gradient.op, .tensors = gradient.tensors.data(), .options = gradient.options.data()};
+  status unfit;
+  return checks::are_options(call, unfit) && checks::are_shapes(call, ~0u, unfit);
+}
+
 void compute_residuals(owned_problem& gradient, std::span<const std::size_t> wanted,
                        const safetensors_file& file, output_memory& memory, const std::string& path,
                        int threads) {

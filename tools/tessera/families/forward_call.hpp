@@ -21,6 +21,10 @@ found_operation forward_of(const operation& gradient);
 /// Whether a tensor that the gradient reads is an output of the forward call.
 bool is_residual(const operation& gradient, std::size_t tensor);
 
+/// Whether the gradient lacks nothing that it cannot do without: what else it takes of the forward
+/// call spares it work, less than the forward call is.
+bool does_without_residuals(owned_problem& gradient);
+
 /// Carries out the forward call of a gradient on the CPU, on so many threads (0: what OpenMP would
 /// use), with its tensors and options and those that only the file has, and gives the gradient
 /// those of its tensors that are `wanted`. Fails with the library's refusal behind `path`.

@@ -88,7 +88,9 @@ inline work_estimate estimate_on_gpu(const grouped_matmul_config& config,
   } else {
     work.flops = products;
     work.product_share = wide ? 1.03 : small ? 0.66 : 0.98;
-    if (panels) work.product_share = wide ? 0.75 : 0.69;
+    // Groups of about as many rows are a tile of the narrow kernel each, and read weights once.
+    const bool once = demand.grouped && !is_8_bits(config.type) && rows > 192 && rows <= 320;
+    if (panels) work.product_share = wide ? 0.75 : once ? 0.78 : 0.69;
     if (is_8_bits(config.type)) work.product_share *= 1.6;
   }
   work.footprint_bytes = facts.bytes;

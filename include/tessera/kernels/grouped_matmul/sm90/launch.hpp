@@ -124,10 +124,10 @@ class panel_products {
   static constexpr int blocks_sharing_rows = 2;
 
   /// Whether rows of groups are the narrow side of products: groups of few rows, whose results
-  /// need only be stored, sixteen bytes at a time. From four tiles of rows on, on average, the last
-  /// one of a group costs little either way.
+  /// need only be stored, sixteen bytes at a time. From 1024 rows on, on average, of the wide tile
+  /// from 512, the last tile of a group costs little either way.
   static bool is_transposed(const grouped_matmul_kernel_args& args) {
-    constexpr std::int64_t most_rows = 4 * kernels_of::transposed::rows;
+    constexpr std::int64_t most_rows = 131072 / kernels_of::transposed::columns;
     const bool forward = args.d_out.data == nullptr;
     const grouped_matrix& to = forward ? args.out : args.d_lhs;
     const bool plain = !forward || (args.rhs_bias.data == nullptr &&

@@ -25,13 +25,15 @@
 namespace tessera::kernels::grouped_matmul::sm90 {
 
 /// The tile of a block: columns of the result, and rows of a group at most, of which an element of
-/// W^T x^T has as many sums in registers.
+/// W^T x^T has as many sums in registers. Of narrow tiles more than one product of the matrix unit
+/// has: groups of a little more than that are one tile then, which reads their weights once.
 template <int Columns>
 struct transposed_shape {
-  static constexpr int columns = Columns, rows = 32768 / Columns;
-  static constexpr int step = 16;          ///< rows that are multiplied together
-  static constexpr int box_rows = 32;      ///< rows that are brought together
-  static constexpr int box_columns = 128;  ///< of weights, likewise, unless they lie across
+  static constexpr int columns = Columns, rows = Columns == 128 ? 320 : 32768 / Columns;
+  static constexpr int most_together = 256;  ///< rows of a product
+  static constexpr int step = 16;            ///< rows are multiplied in multiples of these
+  static constexpr int box_rows = 32;        ///< rows that are brought together
+  static constexpr int box_columns = 128;    ///< of weights, likewise, unless they lie across
   static constexpr int depth = 64;
   static constexpr int row_bytes = prim::cuda::panel_row_bytes;
   static constexpr int a_bytes = columns * row_bytes, b_bytes = rows * row_bytes;
@@ -163,6 +165,8 @@ template <class Element, class Shape, bool AcrossW>
 class transposed_consumer : tile_taker<Shape> {
   using base = tile_taker<Shape>;
   static constexpr int tiles = Shape::tiles;
+  template <int Rows>
+  using product = prim::cuda::warpgroup_product<Element, Rows>;
 
  public:
   __device__ __forceinline__ transposed_consumer(const product_args& args,
@@ -182,22 +186,27 @@ class transposed_consumer : tile_taker<Shape> {
     if constexpr (Steps * Shape::step < Shape::rows) {
       if (steps > Steps) return take<Steps + 1>(at, steps);
     }
-    multiply<Steps * Shape::step>(at);
+    constexpr int second = Steps * Shape::step > Shape::most_together ? Steps / 2 : 0;
+    multiply<(Steps - second) * Shape::step, second * Shape::step>(at);
   }
 
-  template <int Rows>
+  /// The products of `Rows` rows, and of `Second` behind them.
+  template <int Rows, int Second>
   __device__ __forceinline__ void multiply(const tile_place& at) {
-    using product = prim::cuda::warpgroup_product<Element, Rows>;
     const std::uint32_t barriers = prim::cuda::shared_address(&base::shared_.of_stage);
     const auto depth = static_cast<int>(at.depth);
     const std::int64_t column = at.column + base::warpgroup_ * 64 * tiles;
     const bool busy = column < base::args_.columns;
-    float sums[tiles][Rows / 2];
+    float sums[tiles][Rows / 2], behind[tiles][Second == 0 ? 1 : Second / 2];
+    const auto clear = [](auto& all) {
 #pragma unroll
-    for (auto& tile : sums) {
+      for (auto& tile : all) {
 #pragma unroll
-      for (float& sum : tile) sum = 0.0f;
-    }
+        for (float& sum : tile) sum = 0.0f;
+      }
+    };
+    clear(sums);
+    clear(behind);
 #pragma unroll 1
     for (int k = 0; k < depth; k += Shape::depth) {
       base::stage_place_.wait_full(barriers);
@@ -214,9 +223,13 @@ class transposed_consumer : tile_taker<Shape> {
         for (int step = 0; step < Shape::depth / 16; ++step) {
 #pragma unroll
           for (int tile = 0; tile < tiles; ++tile) {
-            product::template multiply<AcrossW, false>(
-                sums[tile], w + prim::cuda::panel_step(step * step_w + tile * panel),
-                x + prim::cuda::panel_step(step * 32), true);
+            const std::uint64_t a = w + prim::cuda::panel_step(step * step_w + tile * panel);
+            const std::uint64_t b = x + prim::cuda::panel_step(step * 32);
+            product<Rows>::template multiply<AcrossW, false>(sums[tile], a, b, true);
+            if constexpr (Second > 0) {
+              product<Second>::template multiply<AcrossW, false>(
+                  behind[tile], a, b + prim::cuda::panel_step(Rows * Shape::row_bytes), true);
+            }
           }
         }
         prim::cuda::commit_products();
@@ -227,24 +240,31 @@ class transposed_consumer : tile_taker<Shape> {
     }
     prim::cuda::wait_products<0>();
 #pragma unroll
-    for (auto& tile : sums) prim::cuda::keep_in_place(tile);
+    for (int tile = 0; tile < tiles; ++tile) {
+      prim::cuda::keep_in_place(sums[tile]);
+      if constexpr (Second > 0) prim::cuda::keep_in_place(behind[tile]);
+    }
     if (depth > 0) base::release();
     if (!busy) return;
 #pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) store(at, column + tile * 64, sums[tile]);
+    for (int tile = 0; tile < tiles; ++tile) {
+      store(at, 0, column + tile * 64, sums[tile]);
+      if constexpr (Second > 0) store(at, Rows, column + tile * 64, behind[tile]);
+    }
   }
 
-  /// Sums of 64 columns: a tile of 8 x 8 that is turned over has eight columns in the lanes of a
-  /// quad, which exchange them so that each stores 16 bytes of a row.
+  /// Sums of rows of the tile from one on, of 64 columns: a tile of 8 x 8 that is turned over has
+  /// eight columns in the lanes of a quad, which exchange them so that each stores 16 bytes of a
+  /// row.
   template <int Sums>
-  __device__ __forceinline__ void store(const tile_place& at, std::int64_t first_column,
+  __device__ __forceinline__ void store(const tile_place& at, int from, std::int64_t first_column,
                                         const float (&sums)[Sums]) const {
     using words = prim::cuda::half_words<Element>;
     const auto thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
     const int lane = thread % 32, quarter = lane % 4;
     const std::int64_t column = first_column + thread / 32 * 16 + quarter % 2 * 8;
     const grouped_matrix& to = base::args_.to;
-    const std::int64_t row = at.row + quarter / 2 * 8 + lane / 4;
+    const std::int64_t row = at.row + from + quarter / 2 * 8 + lane / 4;
     auto* const first =
         static_cast<Element*>(to.data) + to.offset(at.stored_matrix(), at.first + row, column);
 #pragma unroll

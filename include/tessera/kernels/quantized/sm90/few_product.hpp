@@ -252,12 +252,16 @@ class few_sums {
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {
       const group_numbers own = numbers_of(first + static_cast<int>(t_) * 64, tile);
-      std::uint32_t high[2], low[2];
+      std::uint32_t high[2], low[2], beside[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         prim::cuda::split(__float_as_uint(own.offset[r]), high[r], low[r]);
+        // An infinite one has no lower part, and meets no lower part of x, which may be 0.
+        const bool finite = fabsf(own.offset[r]) < INFINITY;
+        low[r] = finite ? low[r] : 0;
+        beside[r] = finite ? high[r] : 0;
       }
-      const std::uint32_t of_high[4] = {high[0], high[1], high[0], high[1]};
+      const std::uint32_t of_high[4] = {high[0], high[1], beside[0], beside[1]};
       const std::uint32_t of_low[4] = {low[0], low[1], low[0], low[1]};
 #pragma unroll
       for (int part = 0; part < parts; ++part) {
