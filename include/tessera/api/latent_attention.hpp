@@ -30,10 +30,14 @@
 // `deepseek_attn` is flash_mla on keys that are selected for each token, the same ones for all
 // heads: those in `indices`, or the index_topk with the largest scores
 //
-//   sum over j of index_weights[j] * relu(index_scale * q_index[j] k_index)
+//   k_index_scale * sum over j of q_index_scale[j] * index_weights[j] *
+//                                 relu(index_scale * q_index[j] k_index)
 //
 // of all keys or, if causal, of those up to the token's own, lower ones first where scores are
-// equal. Windows, biases, masks, sinks and dropout are of the logits of what is selected.
+// equal. Scales are those of rows that were rounded to 8 bits, f8_e4m3 or f8_e5m2: of a token and
+// index head, and of a key; they stand outside of relu, where DeepSeek-V3.2 has them, and those
+// that are absent are 1. A product that is NaN counts as 0, a score that is NaN is the least.
+// Windows, biases, masks, sinks and dropout are of the logits of what is selected.
 //
 // Arithmetic is f32, results are rounded once. The bits of a result depend neither on the number of
 // threads nor on the rest of the batch. What nobody sees may hold anything; rows that see a key

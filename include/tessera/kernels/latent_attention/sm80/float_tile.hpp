@@ -6,6 +6,7 @@
 
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::latent_attention::sm80 {
 
@@ -76,10 +77,12 @@ __device__ __forceinline__ bool is_finite(float x) {
 }
 
 /// Loads 32 columns of 64 rows, from column `first` on, as an operand that is summed along them.
+/// `Coded`: elements have 8 bits.
+template <bool Coded>
 __device__ __forceinline__ void load_along(const tile_rows& rows, std::int64_t first,
                                            float_tile& to) {
   const int lane = static_cast<int>(threadIdx.x);
-  prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
+  const auto load = [&](const auto* elements) {
     const int k = lane % 8, r = lane / 8;
 #pragma unroll
     for (int i = 0; i < tile_side; i += tile_threads / 8) {
@@ -90,7 +93,14 @@ __device__ __forceinline__ void load_along(const tile_rows& rows, std::int64_t f
         to[k + c][r + i] = held ? prim::cuda::float_of(elements[at + first + k + c]) : 0.0f;
       }
     }
-  });
+  };
+  if constexpr (!Coded) {
+    prim::cuda::with_elements(rows.data, rows.type, load);
+  } else if (rows.type == dtype::f8_e4m3) {
+    load(static_cast<const f8_e4m3*>(rows.data));
+  } else {
+    load(static_cast<const f8_e5m2*>(rows.data));
+  }
 }
 
 /// Loads 64 columns, from `first` on, of 32 rows from `row` on, as an operand that is summed along
@@ -116,14 +126,15 @@ __device__ __forceinline__ bool load_across(const tile_rows& rows, int row, std:
   return unusual;
 }
 
-/// sums += a b^T, along the columns of both.
+/// sums += a b^T, along the columns of both. `Coded`: elements of both have 8 bits.
+template <bool Coded = false>
 __device__ __forceinline__ void multiply_along(const tile_rows& a, const tile_rows& b,
                                                float_tile& a_tile, float_tile& b_tile,
                                                tile_sums& sums) {
   for (std::int64_t k = 0; k < a.columns; k += tile_depth) {
     __syncthreads();
-    load_along(a, k, a_tile);
-    load_along(b, k, b_tile);
+    load_along<Coded>(a, k, a_tile);
+    load_along<Coded>(b, k, b_tile);
     __syncthreads();
     const std::int64_t left = a.columns - k;
     sums.add(a_tile, b_tile, left < tile_depth ? static_cast<int>(left) : tile_depth);
