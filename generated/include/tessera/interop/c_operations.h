@@ -2590,12 +2590,15 @@ static inline int32_t tessera_run_flash_mla_backward(const tessera_plan* plan,
 /* ---- flash_mla_decode: family latent_attention ---- */
 
 /* Axes: B batch; Sq length; H heads; W columns; P pages; T page size; M pages of a sequence; n
- * number of sinks; R columns. */
+ * number of sinks; R columns; dr rope columns; G number of scales. */
 typedef struct tessera_flash_mla_decode_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [B,Sq,H,W]; f32, f16, bf16 */
-  const tessera_tensor* kv_cache; /* [P,T,1,W]; type of q */
+  /* paged [P,T,1,W], apart [P,T,1,R]; f8_e4m3, f8_e5m2, type of q */
+  const tessera_tensor* kv_cache;
+  const tessera_tensor* kv_scale; /* [P,T,G]; f32 */
+  const tessera_tensor* pe_cache; /* apart [P,T,1,dr]; type of q */
   const tessera_tensor* block_table; /* [B,M]; i32 */
   const tessera_tensor* seqlens_k; /* [B]; i32 */
   const tessera_tensor* sinks; /* [H|1,n]; f32 */
@@ -2617,7 +2620,8 @@ typedef struct tessera_flash_mla_decode_options {
   int64_t v_dim; /* at least 1; optional, else all columns */
 } tessera_flash_mla_decode_options;
 
-/* flash_mla_decode: needs q, kv_cache, block_table, seqlens_k, out; takes sinks, lse. */
+/* flash_mla_decode: needs q, kv_cache, block_table, seqlens_k, out; takes kv_scale, pe_cache,
+ * sinks, lse. */
 static inline int32_t tessera_flash_mla_decode(const tessera_flash_mla_decode_args* args,
     const tessera_flash_mla_decode_options* options, const tessera_context* context,
     tessera_status* status) {

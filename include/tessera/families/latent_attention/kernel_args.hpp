@@ -85,7 +85,9 @@ struct latent_attention_kernel_args {
   latent_rows q_pe{};        ///< what meets `k_pe`
   bool shared_rope = false;  ///< all heads have the same q_pe
   latent_rows ckv{}, k_pe{};
-  latent_rows w_kc{}, w_vc{};  ///< expanded: a row for each latent column and key/value head
+  latent_rows ckv_scale{};       ///< f32: factors of columns of a latent; null: 1
+  std::int64_t scale_width = 1;  ///< columns that have the same
+  latent_rows w_kc{}, w_vc{};    ///< expanded: a row for each latent column and key/value head
   latent_rows out{};
   row_statistics lse{};
   score_tensor bias{}, mask{};  ///< behind the soft cap; nonzero is visible

@@ -21,7 +21,6 @@
 #include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
-#include <tessera/prim/cpu/code_rows.hpp>
 #include <tessera/prim/cpu/float_carver.hpp>
 #include <tessera/prim/cpu/parallel.hpp>
 #include <tessera/prim/cpu/rows.hpp>
@@ -109,10 +108,7 @@ class key_selection {
   };
 
   bool is_given() const { return of_.given.data != nullptr; }
-  /// Whole registers, and whole blocks of codes.
-  std::int64_t key_stride() const {
-    return (of_.width + prim::code_block - 1) / prim::code_block * prim::code_block;
-  }
+  std::int64_t key_stride() const { return elements_stride(of_.width); }
   /// Keys that a token may see: the first so many.
   std::int64_t visible(std::int64_t token) const { return args_.causal ? token + 1 : args_.length; }
 
@@ -134,8 +130,8 @@ class key_selection {
       const auto count = static_cast<int>(std::min<std::int64_t>(shape::block_rows, rows - begin));
       for (int r = 0; r < count; ++r) {
         const std::int64_t token = block.first + (begin + r) / of_.heads;
-        load_index_row(of_.q, of_.q.at(block.entry, token, (begin + r) % of_.heads),
-                       memory.query_row);
+        load_elements<isa_type>(of_.q, of_.q.at(block.entry, token, (begin + r) % of_.heads),
+                                of_.width, memory.query_row);
         queries.load(r, memory.query_row);
       }
       const std::int64_t keys = visible(block.first + (begin + count - 1) / of_.heads);
@@ -159,21 +155,11 @@ class key_selection {
     }
   }
 
-  /// A row of q or k of the indexer as floats, and anything up to a whole block behind it.
-  void load_index_row(const latent_rows& from, std::int64_t offset, float* to) const {
-    const auto widen = [&]<class Code>(Code*) {
-      prim::widen_row<isa_type>(static_cast<const Code*>(from.data) + offset,
-                                static_cast<int>(of_.width), to);
-    };
-    if (from.type == dtype::f8_e4m3) return widen(static_cast<f8_e4m3*>(nullptr));
-    if (from.type == dtype::f8_e5m2) return widen(static_cast<f8_e5m2*>(nullptr));
-    prim::load_row<isa_type>(from, offset, of_.width, to);
-  }
-
   typename shape::panels pack_keys(std::int64_t entry, const key_range& keys,
                                    const scratch& memory) const {
     for (int c = 0; c < keys.count; ++c) {
-      load_index_row(of_.k, of_.k.at(entry, keys.key0 + c), memory.key_rows + c * key_stride());
+      load_elements<isa_type>(of_.k, of_.k.at(entry, keys.key0 + c), of_.width,
+                              memory.key_rows + c * key_stride());
     }
     const typename shape::panels panels{memory.panels, static_cast<int>(of_.width),
                                         shape::block_keys};
