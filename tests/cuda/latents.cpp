@@ -90,9 +90,10 @@ TEST_P(latent_tiles, are_right_next_to_each_other) {
 
 /// Index queries whose rows the copy unit addresses, that have whole pieces of 16 bytes, or
 /// neither.
-constexpr std::string_view index_queries[] = {"[2,300,66,128]f8_e4m3", "[2,300,66,128]f8_e5m2",
-                                              "[2,300,66,128]bf16",    "[2,300,5,48]f8_e4m3",
-                                              "[2,300,3,40]f8_e5m2",   "[2,300,3,40]f8_e4m3"};
+/// The definition meets each pair in each column of each head.
+constexpr std::string_view index_queries[] = {"[1,300,66,16]f8_e4m3", "[1,300,3,128]f8_e4m3",
+                                              "[1,300,3,128]f8_e5m2", "[1,300,3,128]bf16",
+                                              "[1,300,3,40]f8_e5m2",  "[1,300,3,40]f8_e4m3"};
 
 TEST_P(latent_tiles, select_what_indexers_of_any_type_score_highest) {
   const support::tested_row& row = GetParam();
@@ -100,7 +101,7 @@ TEST_P(latent_tiles, select_what_indexers_of_any_type_score_highest) {
   const operation& op = *std::ranges::find(row.kind->operations, "deepseek_attn", &operation::name);
   for (const std::string_view queries : index_queries) {
     const std::string fields =
-        "ckv=[2,300,64]bf16 w_kc=[64,2,128] w_vc=[64,2,128] k_pe=[2,300,64] q=[2,300,4,192] "
+        "ckv=[1,300,64]bf16 w_kc=[64,1,128] w_vc=[64,1,128] k_pe=[1,300,64] q=[1,300,2,192] "
         "causal=true index_topk=37 q_index=" +
         std::string(queries);
     owned_problem problem = support::whole_problem(op, fields).value();

@@ -22,6 +22,7 @@
 #include <tessera/kernels/latent_attention/sm90/indexer_tile.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -211,16 +212,25 @@ __device__ __forceinline__ void bring_index_weights(
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_q);
   const int chunks = index_chunks(of), steps = index_steps(of, block);
-  const auto read = [&](int at, float(&weights)[own]) {
+  const auto* const scales = static_cast<const float*>(of.q_scale.data);
+  // Scales are multiplied when they are stored: a product here would wait for each load.
+  struct asked {
+    float weight[own], scale[own];
+  };
+  const auto read = [&](int at, asked& to) {
     if (at >= steps) return;
 #pragma unroll
     for (int i = 0; i < own; ++i) {
       const int column = lane + i * prim::cuda::warp_size;
-      const int token = block.first + at / chunks * plan::together + column / plan::heads;
+      const int in_block = block.first + at / chunks * plan::together + column / plan::heads;
+      const std::int64_t token = part.first + in_block;
       const std::int64_t head = at % chunks * std::int64_t{plan::heads} + column % plan::heads;
-      weights[i] = token < block.last && head < of.heads
-                       ? sm80::index_weight(of, part.entry, part.first + token, head)
-                       : 0.0f;
+      const bool held = in_block < block.last && head < of.heads;
+      to.weight[i] = held ? prim::cuda::number_at(of.weights.data, of.weights.type,
+                                                  of.weights.at(part.entry, token) + head)
+                          : 0.0f;
+      to.scale[i] =
+          held && scales != nullptr ? scales[of.q_scale.at(part.entry, token, head)] : 1.0f;
     }
   };
   for (int row = lane; row < plan::keys; row += prim::cuda::warp_size) {
@@ -228,16 +238,17 @@ __device__ __forceinline__ void bring_index_weights(
     shared.key_scales[row] = key < args.length ? sm80::index_key_scale(of, part.entry, key) : 1.0f;
   }
   prim::cuda::ring_place<plan::stages> place;
-  float weights[own], next[own];
-  read(0, weights);
+  asked now, next;
+  read(0, now);
   for (int at = 0; at < steps; ++at) {
     read(at + 1, next);
     place.wait_empty(barriers);
 #pragma unroll
     for (int i = 0; i < own; ++i) {
-      shared.weights[place.stage()][lane + i * prim::cuda::warp_size] = weights[i];
-      weights[i] = next[i];
+      shared.weights[place.stage()][lane + i * prim::cuda::warp_size] =
+          now.weight[i] * now.scale[i];
     }
+    now = next;
     __syncwarp();
     if (lane == 0) prim::cuda::arrive(place.full(barriers));
     place.advance();

@@ -29,7 +29,7 @@ struct wide_indexer_shape {
   static constexpr int panel_bytes = columns * prim::cuda::panel_row_bytes;
   static constexpr int k_panel_bytes = keys * prim::cuda::panel_row_bytes;
   static constexpr int sums = columns / 2;
-  static constexpr int producer_registers = 72, consumer_registers = 216;
+  static constexpr int producer_registers = 88, consumer_registers = 208;
 };
 
 /// Index queries and keys of bf16, or of f8_e4m3: two of these are one element to the copy unit.
