@@ -89,8 +89,7 @@ TEST_P(latent_tiles, are_right_next_to_each_other) {
 }
 
 /// Index queries whose rows the copy unit addresses, that have whole pieces of 16 bytes, or
-/// neither.
-/// The definition meets each pair in each column of each head.
+/// neither. Few columns in all: the definition meets each pair in each of them.
 constexpr std::string_view index_queries[] = {"[1,300,66,16]f8_e4m3", "[1,300,3,128]f8_e4m3",
                                               "[1,300,3,128]f8_e5m2", "[1,300,3,128]bf16",
                                               "[1,300,3,40]f8_e5m2",  "[1,300,3,40]f8_e4m3"};
