@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d4546d47d7c675bc";
-  if (kind == device_kind::cuda) return "6e3b6c7aa58a7409";
+  if (kind == device_kind::cuda) return "8d6dca677d5fa1a8";
   return {};
 }
 

@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "f1bcc790d8b55d5c";
-  if (kind == device_kind::cuda) return "8ada5ae4989b3f76";
+  if (kind == device_kind::cuda) return "05c14e85cf608126";
   return {};
 }
 

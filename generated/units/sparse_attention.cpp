@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "99c3d456574f431b";
-  if (kind == device_kind::cuda) return "5db152fb76f7d7a4";
+  if (kind == device_kind::cuda) return "1cac0c885e3e08b9";
   return {};
 }
 
