@@ -25,8 +25,8 @@
 // pages of a cache: queries are q w_kc^T ("absorbed"), a latent with its rope part is the key of
 // all heads, and its first columns are the value; out w_vc is for the caller. Rows are the last
 // tokens of their sequences. Caches of the first may have 8 bits, scales of groups of columns, and
-// rope parts in a tensor of their own. The second takes batches of any rows, and writes the latents of its
-// tokens to their slots first, bit for bit and nothing else; then it is causal.
+// rope parts in a tensor of their own. The second takes batches of any rows, and writes the latents
+// of its tokens to their slots first, bit for bit and nothing else; then it is causal.
 //
 // `deepseek_attn` is flash_mla on keys that are selected for each token, the same ones for all
 // heads: those in `indices`, or the index_topk with the largest scores

@@ -3,8 +3,7 @@
 // | tensor | shape | dtype |
 // |---|---|---|
 // | q | [B,Sq,H,W]: absorbed query and rope | f32, f16, bf16 |
-// | kv_cache | [P,T,1,W]: latents in pages; their first R columns are the values too | that of q |
-// | | of 8 bits | f8_e4m3, f8_e5m2 |
+// | kv_cache | [P,T,1,W]: latents; the first R columns are values | that of q, f8_e4m3, f8_e5m2 |
 // | kv_scale | [P,T,G]: factors of R/G columns of a latent each, of the first R | f32 |
 // | pe_cache | [P,T,1,W-R]: their rope parts; then kv_cache is [P,T,1,R] | that of q |
 // | block_table | [B,M]: page m holds latents [m T, m T + T) of the sequence | i32 |
