@@ -1,7 +1,9 @@
 // Latent attention where only a device has something to prove: several blocks of rows against
 // several tiles and splits of latents in pages, and prompts of several tiles each way.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,7 +11,10 @@
 
 #include <tessera/latent_attention.hpp>
 
+#include "tests/support/call_data.hpp"
+#include "tests/support/call_problem.hpp"
 #include "tests/support/call_run.hpp"
+#include "tests/support/place.hpp"
 #include "tests/support/random.hpp"
 
 namespace tessera::device_test {
@@ -81,6 +86,39 @@ TEST_P(latent_tiles, are_right_next_to_each_other) {
     }
   }
   EXPECT_GT(ran, 0);
+}
+
+/// Index queries whose rows the copy unit addresses, that have whole pieces of 16 bytes, or
+/// neither. Few columns in all: the definition meets each pair in each of them.
+constexpr std::string_view index_queries[] = {"[1,300,66,16]f8_e4m3", "[1,300,3,128]f8_e4m3",
+                                              "[1,300,3,128]f8_e5m2", "[1,300,3,128]bf16",
+                                              "[1,300,3,40]f8_e5m2",  "[1,300,3,40]f8_e4m3"};
+
+TEST_P(latent_tiles, select_what_indexers_of_any_type_score_highest) {
+  const support::tested_row& row = GetParam();
+  if (row.row->name.find("selected.forward") == std::string_view::npos) GTEST_SKIP();
+  const operation& op = *std::ranges::find(row.kind->operations, "deepseek_attn", &operation::name);
+  for (const std::string_view queries : index_queries) {
+    const std::string fields =
+        "ckv=[1,300,64]bf16 w_kc=[64,1,128] w_vc=[64,1,128] k_pe=[1,300,64] q=[1,300,2,192] "
+        "causal=true index_topk=37 q_index=" +
+        std::string(queries);
+    owned_problem problem = support::whole_problem(op, fields).value();
+    for (std::size_t i = 0; i < op.form->tensors.size(); ++i) {
+      const std::string_view name = op.form->tensors[i].name;
+      if (name == "bias_post" || name == "mask") problem.tensors[i] = {};
+    }
+    ASSERT_TRUE(support::runs(*row.kind, *row.row, support::problem_here(problem.view())));
+    support::random_source random(7);
+    support::call_data data(problem, random, {.aligned = true});
+    ASSERT_TRUE(data.refusal()) << data.refusal().message();
+    const support::call_expectation expectation(data.call());
+    std::vector<std::vector<std::byte>> first;
+    EXPECT_EQ(
+        support::complaints_of_call(*row.kind, data, expectation, {.row = row.row->name}, first),
+        "")
+        << data.text();
+  }
 }
 
 std::vector<support::tested_row> latent_rows_of_build() {

@@ -75,7 +75,7 @@ bool fill(const bound_call& call, std::size_t index, support::random_source& ran
   if (name == "bias_post" || name == "mask" || name == "sinks") {
     return reference_of("flash_attention")->fill(call, index, random);
   }
-  if (name != "q_index" && name != "k_index" && name != "index_weights") return false;
+  if (name.find("index") == std::string_view::npos || name == "indices") return false;
   for_each_element(call.tensors[index], [&](std::int64_t, std::int64_t offset) {
     store(call.tensors[index], offset, static_cast<double>(random.between(-3, 3)));
   });

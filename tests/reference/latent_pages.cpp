@@ -15,6 +15,7 @@
 #include "attention_outputs.hpp"
 #include "flash_attention.hpp"
 #include "operations.hpp"
+#include "pool_elements.hpp"
 
 namespace tessera::reference {
 namespace {
@@ -66,7 +67,8 @@ expected_tensors evaluated(const bound_call& call) {
 }
 
 bool fill(const bound_call& call, std::size_t index, support::random_source& random) {
-  return reference_of("flash_attention")->fill(call, index, random);
+  return fill_codes(call.tensors[index], random) ||
+         reference_of("flash_attention")->fill(call, index, random);
 }
 
 /// Latents of sequences in use that some row sees and that were there before the call; queries and
@@ -75,7 +77,7 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
   const latent_batch batch = batch_of(call);
   const std::string_view queries = batch.packed() ? "q_nope" : "q";
   seen_elements q(batch.q), q_pe(batch.q_pe), pool(batch.pool), ckv(batch.ckv_new),
-      k_pe(batch.k_pe_new);
+      k_pe(batch.k_pe_new), scales(batch.scales), pe_pool(batch.pe_pool);
   const auto mark_row = [&](seen_elements& of, const tensor_view& rows, std::int64_t n,
                             std::int64_t token) {
     if (!rows.present()) return;
@@ -102,11 +104,21 @@ void mark_seen(const bound_call& call, seen_tensors seen) {
     for (std::int64_t j = std::max<std::int64_t>(std::max<std::int64_t>(context, 0) - before, 0);
          j < length - batch.written(n); ++j) {
       pool.mark(batch.slot(n, j), batch.latent);
-      if (batch.rope > 0) pool.mark(batch.slot(n, j) + batch.rope_column, batch.rope);
+      if (batch.scales.present()) {
+        scales.mark(batch.slot_in(batch.scales, n, j), batch.scales.extent[2]);
+      }
+      if (batch.rope == 0) continue;
+      if (batch.pe_pool.present()) {
+        pe_pool.mark(batch.slot_in(batch.pe_pool, n, j), batch.rope);
+      } else {
+        pool.mark(batch.slot(n, j) + batch.rope_column, batch.rope);
+      }
     }
   }
   seen[number_of(call, queries)] = std::move(q);
   seen[number_of(call, "kv_cache")] = std::move(pool);
+  if (batch.scales.present()) seen[number_of(call, "kv_scale")] = std::move(scales);
+  if (batch.pe_pool.present()) seen[number_of(call, "pe_cache")] = std::move(pe_pool);
   if (!batch.packed()) return;
   seen[number_of(call, "q_pe")] = std::move(q_pe);
   seen[number_of(call, "ckv")] = std::move(ckv);

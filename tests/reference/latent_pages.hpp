@@ -21,7 +21,8 @@ namespace tessera::reference {
 /// The tensors of any operation over latents in pages.
 struct latent_batch {
   tensor_view q, q_pe;  ///< [entries,Sq,H,R] and behind its columns; packed [T,H,L], [T,H,R]
-  tensor_view pool, block_table, seqlens_k, cu_seqlens_q, ckv_new, k_pe_new, sinks, out, lse;
+  tensor_view pool, scales, pe_pool, block_table, seqlens_k, cu_seqlens_q, ckv_new, k_pe_new, sinks,
+      out, lse;
   std::int64_t in_use = 0;  ///< sequences
   std::int64_t latent = 0, rope = 0, rope_column = 0;
   std::int64_t page_size = 0;
@@ -38,6 +39,8 @@ struct latent_batch {
     latent_batch batch;
     batch.q = args.q;
     batch.pool = args.kv_cache;
+    batch.scales = args.kv_scale;
+    batch.pe_pool = args.pe_cache;
     batch.block_table = args.block_table;
     batch.seqlens_k = args.seqlens_k;
     batch.sinks = args.sinks;
@@ -88,21 +91,29 @@ struct latent_batch {
   }
   /// Rows of a sequence that are written: its last tokens.
   std::int64_t written(std::int64_t n) const { return ckv_new.present() ? rows(n) : 0; }
-  /// Elements from the pool's first to the row of token j.
-  std::int64_t slot(std::int64_t n, std::int64_t j) const {
+  /// Elements from the pool's first to the row of token j, and from that of another tensor.
+  std::int64_t slot(std::int64_t n, std::int64_t j) const { return slot_in(pool, n, j); }
+  std::int64_t slot_in(const tensor_view& rows, std::int64_t n, std::int64_t j) const {
     const auto page = static_cast<std::int64_t>(
         read(block_table, n * block_table.stride[0] + j / page_size * block_table.stride[1]));
     const std::int64_t in_page = j % page_size, lanes = pool.extent[2];
-    return page * pool.stride[0] + in_page / lanes * pool.stride[1] +
-           in_page % lanes * pool.stride[2];
+    return page * rows.stride[0] + in_page / lanes * rows.stride[1] +
+           in_page % lanes * rows.stride[2];
   }
   /// Column d of the key of token j, as the call leaves it.
   double key(std::int64_t n, std::int64_t j, std::int64_t d) const {
     const std::int64_t first_written = length(n) - written(n);
     const bool of_rope = d >= latent;
     const std::int64_t column = of_rope ? d - latent : d;
+    if (j < first_written && of_rope) {
+      return pe_pool.present() ? read(pe_pool, slot_in(pe_pool, n, j) + column)
+                               : read(pool, slot(n, j) + column + rope_column);
+    }
     if (j < first_written) {
-      return read(pool, slot(n, j) + column + (of_rope ? rope_column : 0));
+      const double number = read(pool, slot(n, j) + column);
+      if (!scales.present()) return number;
+      return number * read(scales, slot_in(scales, n, j) +
+                                       column / (latent / scales.extent[2]) * scales.stride[2]);
     }
     const tensor_view& fresh = of_rope ? k_pe_new : ckv_new;
     return read(fresh, (row_begin(n) + j - first_written) * fresh.stride[0] + column);

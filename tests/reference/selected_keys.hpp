@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -65,7 +67,7 @@ class selected_keys {
     return keys;
   }
 
-  /// Without a positive scale, which changes no order: sums of whole numbers stay exact.
+  /// Without a positive index_scale, which changes no order: sums of whole numbers stay exact.
   double score(std::int64_t b, std::int64_t t, std::int64_t key) const {
     const double scale = options_.index_scale.value_or(1.0);
     const double sign = scale > 0 ? 1.0 : scale < 0 ? -1.0 : 0.0;
@@ -77,9 +79,17 @@ class selected_keys {
         product += read(q, b * q.stride[0] + t * q.stride[1] + j * q.stride[2] + d) *
                    read(k, b * k.stride[0] + key * k.stride[1] + d);
       }
-      sum += read(w, b * w.stride[0] + t * w.stride[1] + j) * std::max(0.0, sign * product);
+      const double weight = read(w, b * w.stride[0] + t * w.stride[1] + j);
+      sum += scale_at(args_.q_index_scale, {b, t, j}) * weight * std::max(0.0, sign * product);
     }
-    return sum;
+    const double score = scale_at(args_.k_index_scale, {b, key}) * sum;
+    return std::isnan(score) ? -std::numeric_limits<double>::infinity() : score;
+  }
+  static double scale_at(const tensor_view& scales, const std::array<std::int64_t, 3>& at) {
+    if (!scales.present()) return 1.0;
+    std::int64_t offset = 0;
+    for (std::size_t axis = 0; axis < at.size(); ++axis) offset += at[axis] * scales.stride[axis];
+    return read(scales, offset);
   }
 
   const deepseek_attn_args& args_;

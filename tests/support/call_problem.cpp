@@ -183,7 +183,8 @@ class problem_draw {
         types.push_back(problem_.tensors[static_cast<std::size_t>(form.like)].type);
       dtype type = random_.pick(std::span<const dtype>(types));
       // Tensors that may be codes are no operands.
-      const bool may_be_codes = form.types.has(dtype::u8) || form.types.has(dtype::i8);
+      const bool may_be_codes = form.types.has(dtype::u8) || form.types.has(dtype::i8) ||
+                                (form.types.has(dtype::f32) && form.types.has(dtype::f8_e4m3));
       const bool decides =
           (op_.required >> i & 1u) != 0 && form.types.has(wishes_.type) && !may_be_codes;
       if (decides) type = wishes_.type;

@@ -24,16 +24,21 @@
 // `flash_mla_decode` and `multi_latent_ragged_page_attention` attend to latents themselves, in
 // pages of a cache: queries are q w_kc^T ("absorbed"), a latent with its rope part is the key of
 // all heads, and its first columns are the value; out w_vc is for the caller. Rows are the last
-// tokens of their sequences. The second takes batches of any rows, and writes the latents of its
-// tokens to their slots first, bit for bit and nothing else; then it is causal.
+// tokens of their sequences. Caches of the first may have 8 bits, scales of groups of columns, and
+// rope parts in a tensor of their own. The second takes batches of any rows, and writes the latents
+// of its tokens to their slots first, bit for bit and nothing else; then it is causal.
 //
 // `deepseek_attn` is flash_mla on keys that are selected for each token, the same ones for all
 // heads: those in `indices`, or the index_topk with the largest scores
 //
-//   sum over j of index_weights[j] * relu(index_scale * q_index[j] k_index)
+//   k_index_scale * sum over j of q_index_scale[j] * index_weights[j] *
+//                                 relu(index_scale * q_index[j] k_index)
 //
 // of all keys or, if causal, of those up to the token's own, lower ones first where scores are
-// equal. Windows, biases, masks, sinks and dropout are of the logits of what is selected.
+// equal. Scales are those of rows that were rounded to 8 bits, f8_e4m3 or f8_e5m2: of a token and
+// index head, and of a key; they stand outside of relu, where DeepSeek-V3.2 has them, and those
+// that are absent are 1. A product that is NaN counts as 0, a score that is NaN is the least.
+// Windows, biases, masks, sinks and dropout are of the logits of what is selected.
 //
 // Arithmetic is f32, results are rounded once. The bits of a result depend neither on the number of
 // threads nor on the rest of the batch. What nobody sees may hold anything; rows that see a key

@@ -53,7 +53,7 @@ extern "C" {
 #endif
 
 /* Version of this interface: grows with every addition, see tessera_c_version(). */
-#define TESSERA_C_VERSION 5
+#define TESSERA_C_VERSION 6
 
 #define TESSERA_MAX_RANK 8
 #define TESSERA_MESSAGE_BYTES 2040

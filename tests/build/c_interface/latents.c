@@ -210,6 +210,18 @@ static void check_selected(tessera_status* status) {
              are_near(out_data, TOKENS * LATENT, second_latent),
          "planned deepseek_attn", status);
   tessera_plan_free(plan);
+  uint8_t codes[TOKENS] = {0x38, 0x38}; /* ones of f8_e4m3 */
+  float scales_data[TOKENS] = {0.5f, 2.0f};
+  tessera_tensor q_codes = TENSOR(TESSERA_F8_E4M3, codes, 1, TOKENS, 1, 1),
+                 k_codes = TENSOR(TESSERA_F8_E4M3, codes, 1, TOKENS, 1),
+                 scales = TENSOR(TESSERA_F32, scales_data, 1, TOKENS);
+  args.q_index = &q_codes;
+  args.k_index = &k_codes;
+  args.k_index_scale = &scales;
+  kept[0] = kept[1] = -7;
+  expect(tessera_deepseek_attn(&args, &options, NULL, status) == TESSERA_OK && kept[0] == 1 &&
+             kept[1] == 1 && are_near(out_data, TOKENS * LATENT, second_latent),
+         "deepseek_attn by codes", status);
   args.indices = &selected;
   expect_refusal(tessera_deepseek_attn(&args, &options, NULL, status),
                  "q_index: is given with indices, which say what is selected", status);

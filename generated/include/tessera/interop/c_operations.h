@@ -2590,12 +2590,15 @@ static inline int32_t tessera_run_flash_mla_backward(const tessera_plan* plan,
 /* ---- flash_mla_decode: family latent_attention ---- */
 
 /* Axes: B batch; Sq length; H heads; W columns; P pages; T page size; M pages of a sequence; n
- * number of sinks; R columns. */
+ * number of sinks; R columns; dr rope columns; G number of scales. */
 typedef struct tessera_flash_mla_decode_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* q; /* [B,Sq,H,W]; f32, f16, bf16 */
-  const tessera_tensor* kv_cache; /* [P,T,1,W]; type of q */
+  /* paged [P,T,1,W], apart [P,T,1,R]; f8_e4m3, f8_e5m2, type of q */
+  const tessera_tensor* kv_cache;
+  const tessera_tensor* kv_scale; /* [P,T,G]; f32 */
+  const tessera_tensor* pe_cache; /* apart [P,T,1,dr]; type of q */
   const tessera_tensor* block_table; /* [B,M]; i32 */
   const tessera_tensor* seqlens_k; /* [B]; i32 */
   const tessera_tensor* sinks; /* [H|1,n]; f32 */
@@ -2617,7 +2620,8 @@ typedef struct tessera_flash_mla_decode_options {
   int64_t v_dim; /* at least 1; optional, else all columns */
 } tessera_flash_mla_decode_options;
 
-/* flash_mla_decode: needs q, kv_cache, block_table, seqlens_k, out; takes sinks, lse. */
+/* flash_mla_decode: needs q, kv_cache, block_table, seqlens_k, out; takes kv_scale, pe_cache,
+ * sinks, lse. */
 static inline int32_t tessera_flash_mla_decode(const tessera_flash_mla_decode_args* args,
     const tessera_flash_mla_decode_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2721,12 +2725,16 @@ typedef struct tessera_deepseek_attn_args {
   /* latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn], given latent [B,S,Hq,dn], given
    * rope [B,S,Hq,dq], given shared rope [B,S,Hq,dn]; type of ckv */
   const tessera_tensor* q;
-  /* latent [B,S,Hi,Di], rope [B,S,Hi,Di], shared rope [B,S,Hi,Di]; f32, f16, bf16 */
+  /* latent [B,S,Hi,Di], rope [B,S,Hi,Di], shared rope [B,S,Hi,Di]; f32, f16, bf16, f8_e4m3,
+   * f8_e5m2 */
   const tessera_tensor* q_index;
   /* latent [B,S,Di], rope [B,S,Di], shared rope [B,S,Di]; type of q_index */
   const tessera_tensor* k_index;
-  /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32, type of q_index */
+  /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32, type of ckv */
   const tessera_tensor* index_weights;
+  /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32 */
+  const tessera_tensor* q_index_scale;
+  const tessera_tensor* k_index_scale; /* latent [B,S], rope [B,S], shared rope [B,S]; f32 */
   /* given latent [B,S,n], given rope [B,S,n], given shared rope [B,S,n]; i32 */
   const tessera_tensor* indices;
   const tessera_tensor* bias_post; /* [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
@@ -2782,7 +2790,7 @@ typedef struct tessera_deepseek_attn_options {
 } tessera_deepseek_attn_options;
 
 /* deepseek_attn: needs ckv, w_kc, w_vc, q, q_index, k_index, index_weights, indices, out; takes
- * k_pe, q_pe, bias_post, mask, sinks, lse, selected_indices. */
+ * k_pe, q_pe, q_index_scale, k_index_scale, bias_post, mask, sinks, lse, selected_indices. */
 static inline int32_t tessera_deepseek_attn(const tessera_deepseek_attn_args* args,
     const tessera_deepseek_attn_options* options, const tessera_context* context,
     tessera_status* status) {
@@ -2814,9 +2822,11 @@ typedef struct tessera_deepseek_attn_backward_args {
   const tessera_tensor* q_pe; /* shared rope [B,S,dr]; type of ckv */
   /* latent [B,S,Hq,dn], rope [B,S,Hq,dq], shared rope [B,S,Hq,dn]; type of ckv */
   const tessera_tensor* q;
-  const tessera_tensor* q_index; /* [B,S,Hi,Di]; f32, f16, bf16 */
+  const tessera_tensor* q_index; /* [B,S,Hi,Di]; f32, f16, bf16, f8_e4m3, f8_e5m2 */
   const tessera_tensor* k_index; /* [B,S,Di]; type of q_index */
-  const tessera_tensor* index_weights; /* [B,S,Hi]; f32, type of q_index */
+  const tessera_tensor* index_weights; /* [B,S,Hi]; f32, type of ckv */
+  const tessera_tensor* q_index_scale; /* [B,S,Hi]; f32 */
+  const tessera_tensor* k_index_scale; /* [B,S]; f32 */
   const tessera_tensor* indices; /* [B,S,n]; i32 */
   const tessera_tensor* bias_post; /* [B|1,Hq|1,S|1,S|1]; f32, f16, bf16 */
   const tessera_tensor* mask; /* [B|1,Hq|1,S|1,S|1]; u8 */

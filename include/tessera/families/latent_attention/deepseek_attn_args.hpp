@@ -7,8 +7,9 @@
 // | k_pe | [B,S,dr]: rope part of the keys of all heads | that of ckv |
 // | q_pe | [B,S,dr]: one rope query for all heads | that of ckv |
 // | q | [B,S,Hq,dn]; with k_pe and without q_pe [B,S,Hq,dn+dr]: nope and rope | that of ckv |
-// | q_index, k_index | [B,S,Hi,Di], [B,S,Di]: of the indexer | f32, f16, bf16 |
-// | index_weights | [B,S,Hi] | f32 or that of q_index |
+// | q_index, k_index | [B,S,Hi,Di], [B,S,Di]: of the indexer | f32, f16, bf16, f8_e4m3, f8_e5m2 |
+// | index_weights | [B,S,Hi] | f32 or that of ckv |
+// | q_index_scale, k_index_scale | [B,S,Hi], [B,S]: factors of rows of q_index and k_index | f32 |
 // | indices | [B,S,n] | i32 |
 // | bias_post | [B or 1, Hq or 1, S or 1, S or 1] | f32, f16, bf16 |
 // | mask | as bias_post; nonzero = visible | u8 |
@@ -18,9 +19,9 @@
 // | lse, d_lse | [B,Hq,S] | f32, natural logarithm |
 // | gradients | as what they belong to | as what they belong to |
 //
-// The last axis of latents, weights, queries, rope parts, out, d_out, what belongs to the indexer
-// and gradients of these has stride 1; every other stride is free. Query head h reads key/value
-// head h / (Hq/Hkv); the same keys are selected for all heads of a token.
+// The last axis of latents, weights, queries, rope parts, out, d_out, q_index, k_index,
+// index_weights and gradients of these has stride 1; every other stride is free. Query head h reads
+// key/value head h / (Hq/Hkv); the same keys are selected for all heads of a token.
 #pragma once
 
 #include <tessera/spec/tensor_view.hpp>
@@ -40,6 +41,10 @@ struct deepseek_attn_args {
   tensor_view q_index{};
   tensor_view k_index{};
   tensor_view index_weights{};
+  /// Of q_index and k_index in 8 bits, or of any type: the scale of a token and index head, and of
+  /// a key. Absent: 1.
+  tensor_view q_index_scale{};
+  tensor_view k_index_scale{};
   /// The keys of each token, in any order; -1 is none, and what is there twice counts once. In
   /// their place the indexer's tensors are absent. Required by the gradient.
   tensor_view indices{};

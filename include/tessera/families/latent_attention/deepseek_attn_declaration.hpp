@@ -66,9 +66,15 @@ constexpr tensor_text of_indexer(std::string_view name, std::string_view shape,
   return of_selecting(operand(name, {}, like), shape);
 }
 
+/// Factors of rows of an indexer.
+constexpr tensor_text scales_of(std::string_view name, std::string_view shape) {
+  return of_selecting({.name = name, .types = dtype::f32, .free = true}, shape);
+}
+
 consteval auto tensors_of(direction where) {
-  const tensor_text index_query = of_indexer("q_index", "B S Hi Di", {});
-  tensor_text index_weights = of_indexer("index_weights", "B S Hi");
+  tensor_text index_query = of_indexer("q_index", "B S Hi Di", {});
+  index_query.types = floating_types | dtype::f8_e4m3 | dtype::f8_e5m2;
+  tensor_text index_weights = of_indexer("index_weights", "B S Hi", "ckv");
   index_weights.types = dtype::f32;
   tensor_text indices{.name = "indices",
                       .shapes = everywhere("B S n"),
@@ -82,9 +88,10 @@ consteval auto tensors_of(direction where) {
                              .free = true,
                              .file_name = "indices"};
   return declared::with(flash_mla_table::input_texts, index_query, of_indexer("k_index", "B S Di"),
-                        index_weights, indices, flash_mla_table::score_texts("Hq? ns"),
-                        flash_mla_table::results_for(where), of_selecting(selected, "B S K"),
-                        flash_mla_table::gradient_texts,
+                        index_weights, scales_of("q_index_scale", "B S Hi"),
+                        scales_of("k_index_scale", "B S"), indices,
+                        flash_mla_table::score_texts("Hq? ns"), flash_mla_table::results_for(where),
+                        of_selecting(selected, "B S K"), flash_mla_table::gradient_texts,
                         flash_mla_table::score_gradient_texts("Hq? ns"));
 }
 inline constexpr auto forward_texts = tensors_of(direction::forward);
@@ -156,6 +163,8 @@ inline constexpr auto binding_texts =
                    rows_at("q_index", indexer + offsetof(key_indexer, q), "S", "Hi"),
                    rows_at("k_index", indexer + offsetof(key_indexer, k)),
                    rows_at("index_weights", indexer + offsetof(key_indexer, weights)),
+                   rows_at("q_index_scale", indexer + offsetof(key_indexer, q_scale), "S", "Hi"),
+                   rows_at("k_index_scale", indexer + offsetof(key_indexer, k_scale)),
                    slots_at("indices", indexer + offsetof(key_indexer, given)),
                    slots_at("selected_indices", indexer + offsetof(key_indexer, selected)),
                    flash_mla_table::sink_gradients_at("ns"), flash_mla_table::sinks_at("Hq", "ns"));
@@ -182,9 +191,10 @@ inline constexpr lowering backward_lower =
     declared::lowering_of<kernel_defaults>(backward_sizes, backward_bindings, &finish, true);
 
 inline constexpr std::array operations{
-    declared::operation_of("deepseek_attn", 0, form, lower,
-                           "ckv! w_kc! w_vc! k_pe q_pe q! q_index! k_index! index_weights! "
-                           "indices! bias_post mask sinks out! lse selected_indices"),
+    declared::operation_of(
+        "deepseek_attn", 0, form, lower,
+        "ckv! w_kc! w_vc! k_pe q_pe q! q_index! k_index! index_weights! "
+        "q_index_scale k_index_scale indices! bias_post mask sinks out! lse selected_indices"),
     declared::operation_of("deepseek_attn_backward", 1, backward_form, backward_lower,
                            "ckv! w_kc! w_vc! k_pe q_pe q! indices! bias_post mask sinks out! lse! "
                            "d_out! d_lse d_ckv! d_w_kc! d_w_vc! d_k_pe! d_q_pe! d_q! d_bias_post "

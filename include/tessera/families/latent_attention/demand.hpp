@@ -19,7 +19,7 @@ struct latent_attention_demand {
   bool packed = false;
   bool causal = false;
   bool biased = false;         ///< bias, mask or dropout: each pair has something of its own
-  bool rope = false;           ///< keys have a part of their own
+  bool rope = false;           ///< keys, in pages latents, have a part of their own, or scales
   bool aligned16 = true;       ///< rows start at multiples of 16 bytes, or are on the CPU
   std::int64_t sequences = 0;  ///< entries, or sequences when packed
   std::int64_t tokens = 0;     ///< queries of all sequences, of a head
@@ -70,8 +70,9 @@ constexpr latent_attention_demand demand_of(flash_mla_decode_op /*op*/,
                                             bool unaligned) noexcept {
   const auto& q = args.q.extent;
   return {.form = latent_form::absorbed,
-          .type = args.q.type,
+          .type = args.kv_cache.type,
           .causal = options.causal,
+          .rope = args.kv_scale.present() || args.pe_cache.present(),
           .aligned16 = !unaligned,
           .sequences = q[0],
           .tokens = q[0] * q[1],

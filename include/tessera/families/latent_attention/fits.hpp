@@ -54,6 +54,19 @@ struct fits_of<latent_attention_config> {
                                  widest_rope});
               }},
       fit_rule<latent_attention_config, latent_attention_demand>{
+          .name = "apart",
+          .holds =
+              [](const latent_attention_config& row,
+                 const latent_attention_demand& wanted) noexcept {
+                return row.type == dtype::none || row.form != latent_form::absorbed || !wanted.rope;
+              },
+          .obstacle =
+              [](const latent_attention_config&, const latent_attention_demand&) {
+                return std::string(
+                    "latents in pages have scales, or rope parts apart, which the row has nothing "
+                    "for");
+              }},
+      fit_rule<latent_attention_config, latent_attention_demand>{
           .name = "heads",
           .holds =
               [](const latent_attention_config& row,

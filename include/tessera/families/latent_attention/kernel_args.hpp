@@ -52,12 +52,15 @@ struct key_slots {
 
 /// What says which keys a token sees: a list that is given, or the score of each key,
 ///
-///   sum over heads j of weights[j] relu(sign * q[j] k)
+///   k_scale * sum over heads j of q_scale[j] weights[j] relu(sign * q[j] k)
 ///
-/// of which the largest are kept. A positive factor of products changes no order, so none is here.
+/// of which the largest are kept. A positive factor of all products changes no order, so none is
+/// here. A product that is NaN counts as 0, a score that is NaN is the least there is.
 struct key_indexer {
   latent_rows q{}, k{};
   latent_rows weights{};  ///< a row of heads for each token
+  latent_rows q_scale{};  ///< f32, of each token and head; null: 1
+  latent_rows k_scale{};  ///< f32, of each token; null: 1
   key_slots given{};
   key_slots selected{};  ///< where the kept keys are written, if it is not null
   std::int64_t heads = 0;
@@ -82,7 +85,9 @@ struct latent_attention_kernel_args {
   latent_rows q_pe{};        ///< what meets `k_pe`
   bool shared_rope = false;  ///< all heads have the same q_pe
   latent_rows ckv{}, k_pe{};
-  latent_rows w_kc{}, w_vc{};  ///< expanded: a row for each latent column and key/value head
+  latent_rows ckv_scale{};       ///< f32: factors of columns of a latent; null: 1
+  std::int64_t scale_width = 1;  ///< columns that have the same
+  latent_rows w_kc{}, w_vc{};    ///< expanded: a row for each latent column and key/value head
   latent_rows out{};
   row_statistics lse{};
   score_tensor bias{}, mask{};  ///< behind the soft cap; nonzero is visible

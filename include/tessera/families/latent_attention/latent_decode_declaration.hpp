@@ -37,8 +37,14 @@ inline constexpr std::array dims{
             [](const bound_call& call) {
               return call.options_as<options>().v_dim.value_or(call.dims[3]);
             }},
+    dim{.symbol = "dr",
+        .label = "rope columns",
+        .source = dim_source::formula,
+        .of = "W",
+        .value = [](const bound_call& call) { return call.dims[3] - call.dims[8]; }},
+    dim{.symbol = "G", .label = "number of scales", .least = 1, .most = most_columns},
 };
-static_assert(dims[3].symbol == "W");
+static_assert(dims[3].symbol == "W" && dims[8].symbol == "R" && dims[10].symbol == "G");
 
 /// Lists of numbers whose last axis has stride 1.
 constexpr tensor_text numbers(std::string_view name, std::string_view shape) {
@@ -51,7 +57,17 @@ inline constexpr std::array tensor_texts{
                 .contiguous_rows = true,
                 .aligned_rows = true},
     tensor_text{.name = "kv_cache",
-                .shapes = everywhere("P T 1:heads W"),
+                .shapes = {"P T 1:heads W", "P T 1:heads R"},
+                .types = dtype::f8_e4m3 | dtype::f8_e5m2,
+                .like = "q",
+                .contiguous_rows = true,
+                .aligned_rows = true},
+    tensor_text{.name = "kv_scale",
+                .shapes = everywhere("P T G"),
+                .types = dtype::f32,
+                .contiguous_rows = true},
+    tensor_text{.name = "pe_cache",
+                .shapes = {"-", "P T 1:heads dr"},
                 .like = "q",
                 .contiguous_rows = true,
                 .aligned_rows = true},
@@ -69,7 +85,14 @@ inline constexpr std::array tensor_texts{
                 .use = tensor_use::output,
                 .free = true},
 };
-inline constexpr std::array<std::string_view, 1> layouts{"paged"};
+/// "paged": rope parts behind latents; "apart": in a tensor of their own.
+inline constexpr std::array<std::string_view, 2> layouts{"paged", "apart"};
+consteval std::int8_t tensor(std::string_view name) {
+  return declared::tensor_named(tensor_texts, name);
+}
+inline int layout_of(const bound_call& call) {
+  return call.has(tensor("pe_cache")) ? 1 : 0;
+}
 
 /// A scale that the model has, whatever the widths of latents are.
 consteval option_form scale_of_model(std::size_t offset) {
@@ -88,17 +111,23 @@ inline constexpr std::array option_forms{
                 .unset = "all columns"},
 };
 
-/// Values are columns of latents.
+/// Values are columns of latents, and scales belong to as many of them each.
 inline bool hook(const bound_call& call, status& failure) {
   const std::int64_t columns = call.dims[3];
   const std::int64_t value = call.options_as<options>().v_dim.value_or(columns);
-  return value <= columns || checks::refuse(failure, "v_dim: is ", value,
-                                            ", latents of kv_cache have ", columns, " columns");
+  if (value > columns) {
+    return checks::refuse(failure, "v_dim: is ", value, ", latents of kv_cache have ", columns,
+                          " columns");
+  }
+  return !call.has(tensor("kv_scale")) || value % call.dims[10] == 0 ||
+         checks::refuse(failure, "kv_scale: number of scales is ", call.dims[10], ", ", value,
+                        " columns of values are no multiple of it");
 }
 
 inline constexpr signature form =
     declared::signature_of<flash_mla_decode_problem, tensor_texts, dims, layouts>({
         .options = option_forms,
+        .layout_of = &layout_of,
         .hook = &hook,
     });
 
@@ -125,7 +154,8 @@ consteval binding_text rows_at(std::string_view name, std::size_t at) {
 }
 inline constexpr auto bindings = declared::bindings_in(
     std::array{rows_at("q", offsetof(kernel, q)), rows_at("kv_cache", offsetof(kernel, ckv)),
-               rows_at("out", offsetof(kernel, out)),
+               rows_at("kv_scale", offsetof(kernel, ckv_scale)),
+               rows_at("pe_cache", offsetof(kernel, k_pe)), rows_at("out", offsetof(kernel, out)),
                flash_mla_table::statistics_at("lse", offsetof(kernel, lse), "B", "H", "Sq"),
                flash_mla_table::sinks_at("H"),
                binding_text{"block_table",
@@ -139,7 +169,10 @@ inline void finish(const bound_call& call, void* to) {
   const options& wanted = call.options_as<options>();
   filled.rope = call.dims[3] - filled.latent;
   filled.q_pe = flash_mla_table::columns_behind(filled.q, filled.latent);
-  filled.k_pe = flash_mla_table::columns_behind(filled.ckv, filled.latent);
+  if (!call.has(tensor("pe_cache"))) {
+    filled.k_pe = flash_mla_table::columns_behind(filled.ckv, filled.latent);
+  }
+  if (call.has(tensor("kv_scale"))) filled.scale_width = filled.latent / call.dims[10];
   filled.softmax_scale = static_cast<float>(wanted.softmax_scale.value_or(1.0));
   filled.causal = wanted.causal;
 }
@@ -150,8 +183,9 @@ inline constexpr lowering lower =
 
 inline constexpr std::array operations{
     declared::also_called(
-        declared::operation_of("flash_mla_decode", 0, form, lower,
-                               "q! kv_cache! block_table! seqlens_k! sinks out! lse"),
+        declared::operation_of(
+            "flash_mla_decode", 0, form, lower,
+            "q! kv_cache! kv_scale pe_cache block_table! seqlens_k! sinks out! lse"),
         "multi_head_latent_attention_decode"),
 };
 

@@ -117,10 +117,14 @@ class consumer {
         clear_missing_values<Traits>(prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
                                      planned.work.k_len - tile * Traits::block_kv, warpgroup_);
       }
+      if constexpr (Traits::whole_tiles) find_tile_before(planned, tile);
       for (--tile; tile >= first; --tile) {
         // The last keys that a row sees may end with the first tile that all see.
         const bool begins = tile + 1 >= full_last;
-        if constexpr (Traits::walks_tiles) {
+        if constexpr (Traits::whole_tiles) {
+          tile = tile_before_;
+          if (tile < first) break;
+        } else if constexpr (Traits::walks_tiles) {
           tile = lane_.walk.before(planned, warpgroup_, tile + 1, first);
           if (tile < first) break;
         } else if constexpr (Traits::classifies) {
@@ -164,6 +168,11 @@ class consumer {
     return {args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows()};
   }
 
+  /// Beside products, so that nobody waits for it; less than the first of the warpgroup: none.
+  __device__ __forceinline__ void find_tile_before(const planned_tile<Traits>& planned, int tile) {
+    tile_before_ = lane_.walk.before(planned, warpgroup_, tile, 0);
+  }
+
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
   /// of the first under the second. `hides`: rows do not see all of the keys; `begins`: they may
   /// have seen none before; `goes_on`: waits_late: there is a further tile.
@@ -179,6 +188,7 @@ class consumer {
       prim::cuda::begin_products();
     }
     multiply_values();
+    if constexpr (Traits::whole_tiles) find_tile_before(planned, tile);
     kept_weights<Traits> kept;
     kept.draw(args_, planned, lane_, warpgroup_, tile);
     typename mods::biases ahead;
@@ -368,6 +378,7 @@ class consumer {
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::k_stages> k_place_;  ///< of values too, until they have arrived
   prim::cuda::ring_place<Traits::v_stages> v_place_;  ///< of values in use
+  int tile_before_ = 0;                               ///< whole_tiles: the one that is next
   prim::cuda::ring_place<Traits::v_stages> next_v_place_;  ///< where rings differ, until then
 };
 

@@ -60,6 +60,8 @@ struct absorbed_scratch {
                  ? latents
                  : carver.take(slabs<Kernel>::floats(shape::block_keys / words::k_pack,
                                                      shape::columns_of(args.value)));
+    latent_row = carver.take(
+        words::k_pack == 1 ? elements_stride(args.nope) + elements_stride(args.rope) : 0);
     nonfinite = carver.take(shape::block_keys);
     transposed = carver.take(shape::block_keys * score_columns);
     scores = carver.take(shape::columns_of(shape::block_rows) * shape::score_stride);
@@ -67,10 +69,11 @@ struct absorbed_scratch {
   }
 
   std::int64_t query_stride;
-  element* queries;  ///< rows
-  float* q;          ///< their panels
-  float* latents;    ///< slabs of a tile
-  float* values;     ///< those of a row for each word of keys
+  element* queries;   ///< rows
+  float* q;           ///< their panels
+  float* latents;     ///< slabs of a tile
+  float* values;      ///< those of a row for each word of keys
+  float* latent_row;  ///< one of 8 bits, or with scales
   float *nonfinite, *transposed, *scores, *out;
 };
 
@@ -199,7 +202,34 @@ class absorbed_block {
             slot_of<Kernel>(args_, args_.k_pe, sequence, j));
     }
   }
+  /// Latents that are no words as they lie.
+  bool is_widened() const {
+    return is_floating_16_or_32(args_.ckv.type) ? args_.ckv_scale.data != nullptr : true;
+  }
+  /// A latent of 8 bits, or with scales, and its rope part.
+  void load_widened(int c, std::int64_t j) const {
+    const std::int64_t sequence = rows_.sequence().index;
+    float* const row = scratch_.latent_row;
+    load_elements<isa_type>(args_.ckv, slot_of<Kernel>(args_, args_.ckv, sequence, j), args_.latent,
+                            row);
+    if (args_.ckv_scale.data != nullptr) {
+      const float* const scales = static_cast<const float*>(args_.ckv_scale.data) +
+                                  slot_of<Kernel>(args_, args_.ckv_scale, sequence, j);
+      for (std::int64_t d = 0; d < args_.latent; ++d) row[d] *= scales[d / args_.scale_width];
+    }
+    if (args_.rope > 0) {
+      load_elements<isa_type>(args_.k_pe, slot_of<Kernel>(args_, args_.k_pe, sequence, j),
+                              args_.rope, row + args_.latent);
+    }
+    latents_.load(c, row);
+  }
   void load(const key_range& keys, int first = 0) const {
+    if constexpr (words::k_pack == 1) {
+      if (is_widened()) {
+        for (int c = first; c < keys.count; ++c) load_widened(c, keys.key0 + c);
+        return;
+      }
+    }
     for_each_part(keys, first,
                   [&](int c, prim::product_range columns, const latent_rows& from,
                       std::int64_t offset) { latents_.load_columns(c, columns, from, offset); });

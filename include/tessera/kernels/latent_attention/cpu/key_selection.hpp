@@ -89,6 +89,7 @@ class key_selection {
       const std::int64_t rows = of.is_given() ? 0 : shape::block_rows;
       const std::int64_t keys = of.is_given() ? 0 : shape::block_keys;
       queries = carver.take(slabs<Kernel>::floats(static_cast<int>(rows), indexer.width));
+      query_row = carver.take(of.is_given() ? 0 : of.key_stride());
       key_rows = carver.take(keys * of.key_stride());
       panels = carver.take(keys * indexer.width);
       products = carver.take(rows * shape::score_stride);
@@ -96,17 +97,18 @@ class key_selection {
       order = carver.take(of.is_given() ? 0 : of.args_.length);
       bytes = carver.bytes();
     }
-    float* queries;   ///< slabs
-    float* key_rows;  ///< [block_keys, key_stride]
-    float* panels;    ///< the same as columns
-    float* products;  ///< [block_rows, score_stride]
-    float* scores;    ///< [tokens of a block, score_stride_]
-    float* order;     ///< scores of a token, in no order
+    float* queries;    ///< slabs
+    float* query_row;  ///< of a token and head
+    float* key_rows;   ///< [block_keys, key_stride]
+    float* panels;     ///< the same as columns
+    float* products;   ///< [block_rows, score_stride]
+    float* scores;     ///< [tokens of a block, score_stride_]
+    float* order;      ///< scores of a token, in no order
     std::size_t bytes;
   };
 
   bool is_given() const { return of_.given.data != nullptr; }
-  std::int64_t key_stride() const { return shape::columns_of(of_.width); }
+  std::int64_t key_stride() const { return elements_stride(of_.width); }
   /// Keys that a token may see: the first so many.
   std::int64_t visible(std::int64_t token) const { return args_.causal ? token + 1 : args_.length; }
 
@@ -128,7 +130,9 @@ class key_selection {
       const auto count = static_cast<int>(std::min<std::int64_t>(shape::block_rows, rows - begin));
       for (int r = 0; r < count; ++r) {
         const std::int64_t token = block.first + (begin + r) / of_.heads;
-        queries.load(r, of_.q, of_.q.at(block.entry, token, (begin + r) % of_.heads));
+        load_elements<isa_type>(of_.q, of_.q.at(block.entry, token, (begin + r) % of_.heads),
+                                of_.width, memory.query_row);
+        queries.load(r, memory.query_row);
       }
       const std::int64_t keys = visible(block.first + (begin + count - 1) / of_.heads);
       for (std::int64_t key0 = 0; key0 < keys; key0 += shape::block_keys) {
@@ -142,13 +146,20 @@ class key_selection {
         }
       }
     }
+    for (std::int64_t t = 0; t < block.count && of_.k_scale.data != nullptr; ++t) {
+      const auto* const scales = static_cast<const float*>(of_.k_scale.data);
+      float* const row = memory.scores + t * score_stride_;
+      for (std::int64_t key = 0; key < visible(block.first + t); ++key) {
+        row[key] *= scales[of_.k_scale.at(block.entry, key)];
+      }
+    }
   }
 
   typename shape::panels pack_keys(std::int64_t entry, const key_range& keys,
                                    const scratch& memory) const {
     for (int c = 0; c < keys.count; ++c) {
-      prim::load_row<isa_type>(of_.k, of_.k.at(entry, keys.key0 + c), of_.width,
-                               memory.key_rows + c * key_stride());
+      load_elements<isa_type>(of_.k, of_.k.at(entry, keys.key0 + c), of_.width,
+                              memory.key_rows + c * key_stride());
     }
     const typename shape::panels panels{memory.panels, static_cast<int>(of_.width),
                                         shape::block_keys};
@@ -161,7 +172,12 @@ class key_selection {
                  const float* products, const scratch& memory) const {
     const std::int64_t t = row / of_.heads;
     const std::int64_t at = of_.weights.at(block.entry, block.first + t) + row % of_.heads;
-    const reg weight = vec::broadcast(prim::element_at<isa_type>(of_.weights, at));
+    float scale = prim::element_at<isa_type>(of_.weights, at);
+    if (of_.q_scale.data != nullptr) {
+      scale *= prim::element_at<isa_type>(
+          of_.q_scale, of_.q_scale.at(block.entry, block.first + t, row % of_.heads));
+    }
+    const reg weight = vec::broadcast(scale);
     const reg sign = vec::broadcast(of_.sign);
     float* const scores = memory.scores + t * score_stride_ + keys.key0;
     for (int c = 0; c < keys.count; c += vec::width) {

@@ -9,10 +9,30 @@
 
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
+#include <tessera/prim/cpu/code_rows.hpp>
 #include <tessera/prim/cpu/gemm/pack.hpp>
 #include <tessera/prim/cpu/gemm/product.hpp>
+#include <tessera/prim/cpu/rows.hpp>
+#include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::latent_attention::cpu {
+
+/// Elements side by side as floats, of 8 bits too; anything behind them, up to a whole register and
+/// a whole block of codes.
+template <class Isa>
+void load_elements(const latent_rows& from, std::int64_t offset, std::int64_t count, float* to) {
+  const auto widen = [&]<class Code>(Code*) {
+    prim::widen_row<Isa>(static_cast<const Code*>(from.data) + offset, static_cast<int>(count), to);
+  };
+  if (from.type == dtype::f8_e4m3) return widen(static_cast<f8_e4m3*>(nullptr));
+  if (from.type == dtype::f8_e5m2) return widen(static_cast<f8_e5m2*>(nullptr));
+  prim::load_row<Isa>(from, offset, count, to);
+}
+/// Floats of a row that is written by `load_elements`.
+constexpr std::int64_t elements_stride(std::int64_t count) {
+  return (count + prim::code_block - 1) / prim::code_block * prim::code_block;
+}
 
 /// Rows of A in slabs, as `Words`.
 template <class Kernel, class Words = typename traits<Kernel>::words>

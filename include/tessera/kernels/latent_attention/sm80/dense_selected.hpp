@@ -31,11 +31,14 @@ struct indexer_kernels {
   static constexpr int tokens = indexer_tile::tokens, keys = indexer_tile::keys;
 
   static auto entries() {
-    return std::array{cuda::entry_of(&score_part<element>, indexer_tile::shared_bytes)};
+    return std::array{cuda::entry_of(&score_part<element, false>, indexer_tile::shared_bytes),
+                      cuda::entry_of(&score_part<f16, true>, indexer_tile::shared_bytes)};
   }
   static void score(const latent_attention_kernel_args& args, const selection_memory& memory,
                     const token_part& part, queue& to) {
-    to.enqueue(&score_part<element>, ceil_div(args.length, keys) * ceil_div(part.count, tokens),
+    const auto kernel =
+        is_coded(args.indexer) ? &score_part<f16, true> : &score_part<element, false>;
+    to.enqueue(kernel, ceil_div(args.length, keys) * ceil_div(part.count, tokens),
                indexer_tile::threads, indexer_tile::shared_bytes, args, memory, part);
   }
 };

@@ -6,6 +6,7 @@
 
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::latent_attention::sm80 {
 
@@ -30,7 +31,26 @@ struct tile_rows {
   dtype type = dtype::none;
   const std::int64_t* at = nullptr;  ///< [tile_side], in shared memory
   std::int64_t columns = 0;
+  /// Of rows of codes: factors of `scale_width` columns each, where rows have them; null: 1.
+  const float* scales = nullptr;
+  const std::int64_t* scales_at = nullptr;
+  std::int64_t scale_width = 1;
+
+  /// Of a column of row `r`, which is there.
+  __device__ __forceinline__ float scale(int r, std::int64_t column) const {
+    return scales == nullptr ? 1.0f : scales[scales_at[r] + column / scale_width];
+  }
 };
+
+/// Calls body with the memory as elements of the type of rows, of 8 bits too if `Coded`.
+template <bool Coded, class Body>
+__device__ __forceinline__ void with_row_elements(const tile_rows& rows, const Body& body) {
+  if constexpr (Coded) {
+    if (rows.type == dtype::f8_e4m3) return body(static_cast<const f8_e4m3*>(rows.data));
+    if (rows.type == dtype::f8_e5m2) return body(static_cast<const f8_e5m2*>(rows.data));
+  }
+  prim::cuda::with_elements(rows.data, rows.type, body);
+}
 
 /// The 4x4 sums of a thread: rows `row()` to + 3 of the tile, columns `column()` to + 3.
 struct tile_sums {
@@ -76,10 +96,12 @@ __device__ __forceinline__ bool is_finite(float x) {
 }
 
 /// Loads 32 columns of 64 rows, from column `first` on, as an operand that is summed along them.
+/// `Coded`: elements may have 8 bits, and scales.
+template <bool Coded>
 __device__ __forceinline__ void load_along(const tile_rows& rows, std::int64_t first,
                                            float_tile& to) {
   const int lane = static_cast<int>(threadIdx.x);
-  prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
+  with_row_elements<Coded>(rows, [&](const auto* elements) {
     const int k = lane % 8, r = lane / 8;
 #pragma unroll
     for (int i = 0; i < tile_side; i += tile_threads / 8) {
@@ -87,7 +109,11 @@ __device__ __forceinline__ void load_along(const tile_rows& rows, std::int64_t f
 #pragma unroll
       for (int c = 0; c < tile_depth; c += 8) {
         const bool held = at != no_row && first + k + c < rows.columns;
-        to[k + c][r + i] = held ? prim::cuda::float_of(elements[at + first + k + c]) : 0.0f;
+        float x = held ? prim::cuda::float_of(elements[at + first + k + c]) : 0.0f;
+        if constexpr (Coded) {
+          if (held) x *= rows.scale(r + i, first + k + c);
+        }
+        to[k + c][r + i] = x;
       }
     }
   });
@@ -95,17 +121,21 @@ __device__ __forceinline__ void load_along(const tile_rows& rows, std::int64_t f
 
 /// Loads 64 columns, from `first` on, of 32 rows from `row` on, as an operand that is summed along
 /// the rows. `finite`: what is not is 0. Returns whether some of this thread's elements are not.
+template <bool Coded>
 __device__ __forceinline__ bool load_across(const tile_rows& rows, int row, std::int64_t first,
                                             bool finite, float_tile& to) {
   const int lane = static_cast<int>(threadIdx.x);
   bool unusual = false;
-  prim::cuda::with_elements(rows.data, rows.type, [&](const auto* elements) {
+  with_row_elements<Coded>(rows, [&](const auto* elements) {
     const int c = lane % tile_side, k = lane / tile_side;
 #pragma unroll
     for (int i = 0; i < tile_depth; i += tile_threads / tile_side) {
       const std::int64_t at = rows.at[row + k + i];
       const bool held = at != no_row && first + c < rows.columns;
       float x = held ? prim::cuda::float_of(elements[at + first + c]) : 0.0f;
+      if constexpr (Coded) {
+        if (held) x *= rows.scale(row + k + i, first + c);
+      }
       if (!is_finite(x)) {
         unusual = true;
         if (finite) x = 0.0f;
@@ -116,14 +146,16 @@ __device__ __forceinline__ bool load_across(const tile_rows& rows, int row, std:
   return unusual;
 }
 
-/// sums += a b^T, along the columns of both.
+/// sums += a b^T, along the columns of both. `CodedA`, `CodedB`: elements of a, of b, may have 8
+/// bits.
+template <bool CodedA = false, bool CodedB = CodedA>
 __device__ __forceinline__ void multiply_along(const tile_rows& a, const tile_rows& b,
                                                float_tile& a_tile, float_tile& b_tile,
                                                tile_sums& sums) {
   for (std::int64_t k = 0; k < a.columns; k += tile_depth) {
     __syncthreads();
-    load_along(a, k, a_tile);
-    load_along(b, k, b_tile);
+    load_along<CodedA>(a, k, a_tile);
+    load_along<CodedB>(b, k, b_tile);
     __syncthreads();
     const std::int64_t left = a.columns - k;
     sums.add(a_tile, b_tile, left < tile_depth ? static_cast<int>(left) : tile_depth);
@@ -131,13 +163,15 @@ __device__ __forceinline__ void multiply_along(const tile_rows& a, const tile_ro
 }
 
 /// sums += a times columns [first, first + 64) of `count` of the rows of b. `finite`: what is not
-/// finite in b counts as 0; else it counts where a is not 0.
+/// finite in b counts as 0; else it counts where a is not 0. `Coded`: elements of b may have 8
+/// bits.
+template <bool Coded = false>
 __device__ __forceinline__ void multiply_across(const score_tile_memory& a, const tile_rows& b,
                                                 int count, std::int64_t first, bool finite,
                                                 float_tile& b_tile, tile_sums& sums) {
   for (int k = 0; k < count; k += tile_depth) {
     __syncthreads();
-    const bool unusual = load_across(b, k, first, finite, b_tile);
+    const bool unusual = load_across<Coded>(b, k, first, finite, b_tile);
     const int depth = count - k < tile_depth ? count - k : tile_depth;
     if (__syncthreads_or(unusual && !finite) != 0) {
       sums.add_seen(a + k, b_tile, depth);

@@ -38,7 +38,8 @@ __device__ __forceinline__ prim::key_interval keys_of_split(
   return keys;
 }
 
-template <int Threads>
+/// `Coded`: latents in pages have 8 bits, or scales.
+template <int Threads, bool Coded>
 __global__ void __launch_bounds__(Threads, 2)
     attend_rows(const __grid_constant__ latent_attention_kernel_args args,
                 const __grid_constant__ expanded_keys expanded, const std::int64_t* starts,
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(Threads, 2)
     if (!lists_some(args, expanded, rows, key0)) continue;
     place_keys(args, expanded, rows, key0, keys.end, memory);
     tile_sums scores;
-    multiply_scores(of, memory, scores);
+    multiply_scores<Coded>(of, memory, scores);
     mod.apply(key0, scores);
 
     float factor[4];
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(Threads, 2)
     const int count = static_cast<int>(keys.end - key0 < tile_side ? keys.end - key0 : tile_side);
     for (std::int64_t column = 0; column < args.value; column += tile_side) {
       tile_sums weighted;
-      multiply_across(memory.weights, of.v, count, column, false, memory.b, weighted);
+      multiply_across<Coded>(memory.weights, of.v, count, column, false, memory.b, weighted);
       add_to_rows(sums, to + tile_sums::row(), args.value, column, begin, factor, weighted);
     }
     begin = false;

@@ -14,6 +14,7 @@
 #include <tessera/families/latent_attention/kernel_args.hpp>
 #include <tessera/kernels/latent_attention/sm80/float_tile.hpp>
 #include <tessera/kernels/latent_attention/sm80/sequences.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -38,6 +39,28 @@ __device__ __forceinline__ std::uint32_t ordered(float x) {
   if (x != x) x = -INFINITY;
   const std::uint32_t bits = __float_as_uint(x + 0.0f);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+/// Whether queries and keys of an indexer have 8 bits.
+__host__ __device__ constexpr bool is_coded(const key_indexer& of) noexcept {
+  return prim::cuda::is_code_type(of.q.type);
+}
+/// What products of a token and index head count, above 0.
+__device__ __forceinline__ float index_weight(const key_indexer& of, std::int64_t entry,
+                                              std::int64_t token, std::int64_t head) {
+  const float weight =
+      prim::cuda::number_at(of.weights.data, of.weights.type, of.weights.at(entry, token) + head);
+  return of.q_scale.data == nullptr
+             ? weight
+             : weight *
+                   static_cast<const float*>(of.q_scale.data)[of.q_scale.at(entry, token, head)];
+}
+/// The factor of all scores of a key.
+__device__ __forceinline__ float index_key_scale(const key_indexer& of, std::int64_t entry,
+                                                 std::int64_t key) {
+  return of.k_scale.data == nullptr
+             ? 1.0f
+             : static_cast<const float*>(of.k_scale.data)[of.k_scale.at(entry, key)];
 }
 
 /// Shared memory of a block.
@@ -69,12 +92,14 @@ __device__ __forceinline__ void score_keys(const latent_attention_kernel_args& a
         const bool held = head < of.heads;
         tile.q[thread] = held ? of.q.at(entry, token, head) : no_row;
         tile.k[thread] = key < keys ? of.k.at(entry, key) : no_row;
-        tile.weights[thread] = held ? prim::cuda::number_at(of.weights.data, of.weights.type,
-                                                            of.weights.at(entry, token) + head)
-                                    : 0.0f;
+        tile.weights[thread] = held ? index_weight(of, entry, token, head) : 0.0f;
       }
       tile_sums products;
-      multiply_along(q, k, tile.a, tile.b, products);
+      if (is_coded(of)) {
+        multiply_along<true>(q, k, tile.a, tile.b, products);
+      } else {
+        multiply_along(q, k, tile.a, tile.b, products);
+      }
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         float sum = 0;
@@ -90,7 +115,9 @@ __device__ __forceinline__ void score_keys(const latent_attention_kernel_args& a
         for (const auto& part : tile.parts) score += part[thread];
       }
     }
-    if (thread < tile_side && key0 + thread < keys) scores[key0 + thread] = ordered(score);
+    if (thread < tile_side && key0 + thread < keys) {
+      scores[key0 + thread] = ordered(score * index_key_scale(of, entry, key0 + thread));
+    }
   }
   __syncthreads();
 }

@@ -37,11 +37,12 @@ struct forward_launch {
   static constexpr int threads = tile_threads, combine_threads = 128;
 
   static auto entries() {
-    const auto attend = cuda::entry_of(&attend_rows<threads>);
+    const auto attend = cuda::entry_of(&attend_rows<threads, false>);
     const auto combine = cuda::entry_of(&combine_splits<combine_threads>);
     if constexpr (form == latent_form::absorbed) {
       return std::array{attend, combine, cuda::entry_of(&place_row_blocks<prim::cuda::warp_size>),
-                        cuda::entry_of(&write_latents<threads>)};
+                        cuda::entry_of(&write_latents<threads>),
+                        cuda::entry_of(&attend_rows<threads, true>)};
     } else {
       return std::array{attend, combine, cuda::entry_of(&multiply<threads>),
                         cuda::entry_of(&select_keys<threads>)};
@@ -60,8 +61,13 @@ struct forward_launch {
     } else {
       make_keys(args, of.keys, to);
     }
-    to.enqueue(&attend_rows<threads>, most_row_blocks(args, tile_side) * of.results.splits, threads,
-               0, args, of.keys.expanded, of.starts, of.results);
+    auto attend = &attend_rows<threads, false>;
+    if constexpr (form == latent_form::absorbed) {
+      const bool floats = is_floating_16_or_32(args.ckv.type) && args.ckv_scale.data == nullptr;
+      if (!floats) attend = &attend_rows<threads, true>;
+    }
+    to.enqueue(attend, most_row_blocks(args, tile_side) * of.results.splits, threads, 0, args,
+               of.keys.expanded, of.starts, of.results);
     to.enqueue(&combine_splits<combine_threads>, of.results.rows, combine_threads, 0, args,
                of.results);
     return cuda::launched(to.code());

@@ -28,7 +28,7 @@ struct expanded_keys {
 /// Shared memory of a block: offsets of its rows and of a tile of keys, operands of products.
 struct tile_memory {
   std::int64_t q[tile_side], q_pe[tile_side], d_out[tile_side];
-  std::int64_t k[tile_side], k_pe[tile_side], v[tile_side];
+  std::int64_t k[tile_side], k_pe[tile_side], v[tile_side], scales[tile_side];
   float_tile a, b;
   score_tile_memory weights;
 };
@@ -51,8 +51,17 @@ __device__ __forceinline__ tile_operands operands_of(const latent_attention_kern
     of.k = {expanded.keys, dtype::f32, memory.k, args.nope};
     of.v = {expanded.values, dtype::f32, memory.v, args.value};
   } else {
-    of.k = {args.ckv.data, args.ckv.type, memory.k, args.nope};
-    of.v = {args.ckv.data, args.ckv.type, memory.v, args.value};
+    const auto latents = [&](const std::int64_t* at, std::int64_t columns) {
+      return tile_rows{args.ckv.data,
+                       args.ckv.type,
+                       at,
+                       columns,
+                       static_cast<const float*>(args.ckv_scale.data),
+                       memory.scales,
+                       args.scale_width};
+    };
+    of.k = latents(memory.k, args.nope);
+    of.v = latents(memory.v, args.value);
   }
   return of;
 }
@@ -92,6 +101,9 @@ __device__ __forceinline__ void place_keys(const latent_attention_kernel_args& a
   } else {
     memory.k[c] = memory.v[c] = held ? slot_of(args, args.ckv, rows.seq.index, key) : no_row;
     memory.k_pe[c] = held ? slot_of(args, args.k_pe, rows.seq.index, key) : no_row;
+    if (args.ckv_scale.data != nullptr) {
+      memory.scales[c] = held ? slot_of(args, args.ckv_scale, rows.seq.index, key) : no_row;
+    }
   }
 }
 
@@ -195,11 +207,12 @@ __device__ __forceinline__ float4 kept_weights(const latent_attention_kernel_arg
   return make_float4(factor(words[0]), factor(words[1]), factor(words[2]), factor(words[3]));
 }
 
-/// Products of queries and keys, both parts.
+/// Products of queries and keys, both parts. `Coded`: elements of keys may have 8 bits.
+template <bool Coded = false>
 __device__ __forceinline__ void multiply_scores(const tile_operands& of, tile_memory& memory,
                                                 tile_sums& scores) {
-  multiply_along(of.q, of.k, memory.a, memory.b, scores);
-  multiply_along(of.q_pe, of.k_pe, memory.a, memory.b, scores);
+  multiply_along<false, Coded>(of.q, of.k, memory.a, memory.b, scores);
+  multiply_along<false, Coded>(of.q_pe, of.k_pe, memory.a, memory.b, scores);
 }
 
 /// Of the 16 threads that share rows.

@@ -19,7 +19,7 @@
 #include <tessera/kernels/latent_attention/sm80/indexer_scores.hpp>
 #include <tessera/kernels/latent_attention/sm80/key_selection.hpp>
 #include <tessera/kernels/latent_attention/sm80/queue.hpp>
-#include <tessera/kernels/latent_attention/sm80/sequences.hpp>
+#include <tessera/kernels/latent_attention/sm90/indexer_tile.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -28,99 +28,21 @@
 #include <tessera/prim/cuda/warpgroup.hpp>
 #include <tessera/prim/cuda/wgmma.hpp>
 #include <tessera/spec/dtype.hpp>
+#include <tessera/spec/float8.hpp>
 
 namespace tessera::kernels::latent_attention::sm90 {
-
-using sm80::ceil_div;
-using sm80::selection_memory;
-using sm80::token_part;
-
-struct wide_indexer {
-  static constexpr int heads = 64, keys = 256, width = 128, tokens = 64, stages = 2;
-  static constexpr int together = 4;  ///< tokens of a product
-  static constexpr int columns = together * heads;
-  static constexpr int warpgroups = 2, threads = 128 * (warpgroups + 1);
-  static constexpr int keys_of_warpgroup = keys / warpgroups, blocks = keys_of_warpgroup / 64;
-  static constexpr int steps = width / 16, panels = width / prim::cuda::panel_columns;
-  static constexpr int panel_bytes = columns * prim::cuda::panel_row_bytes;
-  static constexpr int k_panel_bytes = keys * prim::cuda::panel_row_bytes;
-  static constexpr int sums = columns / 2;
-  static constexpr int producer_registers = 72, consumer_registers = 216;
-
-  struct memory {
-    alignas(1024) unsigned char k[panels * k_panel_bytes];
-    alignas(1024) unsigned char q[stages][panels * panel_bytes];
-    alignas(16) float weights[stages][columns];
-    prim::cuda::ring_barriers<stages> of_q;
-    std::uint64_t of_k;
-  };
-  static constexpr int shared_bytes = static_cast<int>(sizeof(memory));
-
-  /// Index queries and keys as the copy unit brings them: 64 heads of four tokens, a block's keys.
-  struct maps {
-    CUtensorMap q, k;
-  };
-  static bool map_all(maps& maps, const latent_attention_kernel_args& args) {
-    const key_indexer& of = args.indexer;
-    return of.sign > 0 &&
-           prim::cuda::make_tensor_map(maps.q, {of.q.data,
-                                                {of.width, of.heads, args.length, args.entries},
-                                                {1, of.q.head, of.q.token, of.q.entry},
-                                                {prim::cuda::panel_columns, heads, together, 1}}) &&
-           prim::cuda::make_tensor_map(maps.k, {of.k.data,
-                                                {of.width, 1, args.length, args.entries},
-                                                {1, 0, of.k.token, of.k.entry},
-                                                {prim::cuda::panel_columns, 1, keys, 1}});
-  }
-};
-
-/// What a block computes: tokens [first, last) of a part, from its first key on.
-struct indexer_block {
-  std::int64_t key0 = 0;
-  int first = 0, last = 0;
-};
-
-/// Steps of a block: 64 heads of four tokens each.
-__device__ __forceinline__ int index_chunks(const key_indexer& of) {
-  return static_cast<int>(ceil_div(of.heads, wide_indexer::heads));
-}
-__device__ __forceinline__ int index_steps(const key_indexer& of, const indexer_block& block) {
-  return (block.last - block.first + wide_indexer::together - 1) / wide_indexer::together *
-         index_chunks(of);
-}
-
-/// Tokens that see no more keys than are kept, or none of the block's, have no scores.
-__device__ __forceinline__ indexer_block indexer_block_of(const latent_attention_kernel_args& args,
-                                                          const token_part& part) {
-  const std::int64_t key_tiles = ceil_div(args.length, wide_indexer::keys);
-  const std::int64_t token0 = blockIdx.x / key_tiles * wide_indexer::tokens;
-  indexer_block block{.key0 = blockIdx.x % key_tiles * wide_indexer::keys,
-                      .first = static_cast<int>(token0),
-                      .last = static_cast<int>(token0) + wide_indexer::tokens};
-  if (block.last > part.count) block.last = static_cast<int>(part.count);
-  if (args.causal) {
-    const std::int64_t least = block.key0 > args.indexer.topk ? block.key0 : args.indexer.topk;
-    if (least - part.first > block.first) {
-      block.first =
-          static_cast<int>(least - part.first < block.last ? least - part.first : block.last);
-    }
-  } else if (args.length <= args.indexer.topk) {
-    block.first = block.last;
-  }
-  return block;
-}
 
 /// One warpgroup of a block: 128 keys against all of its tokens.
 template <class Element>
 class indexer_warpgroup {
-  using plan = wide_indexer;
+  using plan = wide_indexer<Element>;
   using product = prim::cuda::warpgroup_product<Element, plan::columns>;
 
  public:
   __device__ __forceinline__ indexer_warpgroup(const latent_attention_kernel_args& args,
                                                const selection_memory& memory,
                                                const token_part& part, const indexer_block& block,
-                                               plan::memory& shared, int warpgroup)
+                                               typename plan::memory& shared, int warpgroup)
       : args_(args),
         memory_(memory),
         part_(part),
@@ -202,7 +124,9 @@ class indexer_warpgroup {
     const auto gather = [](bool upper, float low, float up, int lanes) {
       return (upper ? up : low) + __shfl_xor_sync(prim::cuda::all_lanes, upper ? low : up, lanes);
     };
-    const std::int64_t key = block_.key0 + row_ + m * 64 + (odd ? 8 : 0);
+    const int row = row_ + m * 64 + (odd ? 8 : 0);
+    const std::int64_t key = block_.key0 + row;
+    const float key_scale = shared_.key_scales[row];
     token += second ? 1 : 0;
 #pragma unroll
     for (int pair = 0; pair < plan::together / 2; ++pair) {
@@ -212,7 +136,7 @@ class indexer_warpgroup {
       const float sum = gather(second, of_first, of_second, 2);
       const int at = token + 2 * pair;
       if (key < memory_.score_row && at < block_.last) {
-        memory_.scores[at * memory_.score_row + key] = sm80::ordered(sum);
+        memory_.scores[at * memory_.score_row + key] = sm80::ordered(key_scale * sum);
       }
     }
 #pragma unroll
@@ -231,19 +155,19 @@ class indexer_warpgroup {
   const selection_memory& memory_;
   const token_part& part_;
   const indexer_block& block_;
-  plan::memory& shared_;
+  typename plan::memory& shared_;
   const int lane_, warpgroup_, row_;  ///< the first of the lane's rows in the block
   float scores_[plan::blocks][2 * plan::together] = {};
   prim::cuda::ring_place<plan::stages> place_;
 };
 
 /// Index queries of the block's tokens, 64 heads of four of them after the other. By one warp.
-__device__ __forceinline__ void bring_index_queries(const latent_attention_kernel_args& args,
-                                                    const wide_indexer::maps& maps,
-                                                    const token_part& part,
-                                                    const indexer_block& block,
-                                                    wide_indexer::memory& shared) {
-  using plan = wide_indexer;
+template <class Element>
+__device__ __forceinline__ void bring_index_queries(
+    const latent_attention_kernel_args& args, const typename wide_indexer<Element>::maps& maps,
+    const token_part& part, const indexer_block& block,
+    typename wide_indexer<Element>::memory& shared) {
+  using plan = wide_indexer<Element>;
   if (threadIdx.x != 0) return;
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_q);
   prim::cuda::ring_place<plan::stages> place;
@@ -276,41 +200,55 @@ __device__ __forceinline__ void bring_index_queries(const latent_attention_kerne
   }
 }
 
-/// Their weights, asked for one step ahead. By one warp, eight a lane.
-__device__ __forceinline__ void bring_index_weights(const latent_attention_kernel_args& args,
-                                                    const token_part& part,
-                                                    const indexer_block& block,
-                                                    wide_indexer::memory& shared) {
-  using plan = wide_indexer;
+/// Their weights, asked for one step ahead, and scales of the block's keys. By one warp, eight a
+/// lane.
+template <class Element>
+__device__ __forceinline__ void bring_index_weights(
+    const latent_attention_kernel_args& args, const token_part& part, const indexer_block& block,
+    typename wide_indexer<Element>::memory& shared) {
+  using plan = wide_indexer<Element>;
   constexpr int own = plan::columns / prim::cuda::warp_size;
   const key_indexer& of = args.indexer;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_q);
   const int chunks = index_chunks(of), steps = index_steps(of, block);
-  const auto read = [&](int at, float(&weights)[own]) {
+  const auto* const scales = static_cast<const float*>(of.q_scale.data);
+  // Scales are multiplied when they are stored: a product here would wait for each load.
+  struct asked {
+    float weight[own], scale[own];
+  };
+  const auto read = [&](int at, asked& to) {
     if (at >= steps) return;
 #pragma unroll
     for (int i = 0; i < own; ++i) {
       const int column = lane + i * prim::cuda::warp_size;
-      const int token = block.first + at / chunks * plan::together + column / plan::heads;
+      const int in_block = block.first + at / chunks * plan::together + column / plan::heads;
+      const std::int64_t token = part.first + in_block;
       const std::int64_t head = at % chunks * std::int64_t{plan::heads} + column % plan::heads;
-      weights[i] = token < block.last && head < of.heads
-                       ? prim::cuda::number_at(of.weights.data, of.weights.type,
-                                               of.weights.at(part.entry, part.first + token) + head)
-                       : 0.0f;
+      const bool held = in_block < block.last && head < of.heads;
+      to.weight[i] = held ? prim::cuda::number_at(of.weights.data, of.weights.type,
+                                                  of.weights.at(part.entry, token) + head)
+                          : 0.0f;
+      to.scale[i] =
+          held && scales != nullptr ? scales[of.q_scale.at(part.entry, token, head)] : 1.0f;
     }
   };
+  for (int row = lane; row < plan::keys; row += prim::cuda::warp_size) {
+    const std::int64_t key = block.key0 + row;
+    shared.key_scales[row] = key < args.length ? sm80::index_key_scale(of, part.entry, key) : 1.0f;
+  }
   prim::cuda::ring_place<plan::stages> place;
-  float weights[own], next[own];
-  read(0, weights);
+  asked now, next;
+  read(0, now);
   for (int at = 0; at < steps; ++at) {
     read(at + 1, next);
     place.wait_empty(barriers);
 #pragma unroll
     for (int i = 0; i < own; ++i) {
-      shared.weights[place.stage()][lane + i * prim::cuda::warp_size] = weights[i];
-      weights[i] = next[i];
+      shared.weights[place.stage()][lane + i * prim::cuda::warp_size] =
+          now.weight[i] * now.scale[i];
     }
+    now = next;
     __syncwarp();
     if (lane == 0) prim::cuda::arrive(place.full(barriers));
     place.advance();
@@ -318,14 +256,14 @@ __device__ __forceinline__ void bring_index_weights(const latent_attention_kerne
 }
 
 template <class Element>
-__global__ void __launch_bounds__(wide_indexer::threads, 1)
+__global__ void __launch_bounds__(wide_indexer_shape::threads, 1)
     score_part_wide(const __grid_constant__ latent_attention_kernel_args args,
-                    const __grid_constant__ wide_indexer::maps maps,
+                    const __grid_constant__ typename wide_indexer<Element>::maps maps,
                     const __grid_constant__ selection_memory memory,
                     const __grid_constant__ token_part part) {
-  using plan = wide_indexer;
+  using plan = wide_indexer<Element>;
   extern __shared__ __align__(1024) unsigned char indexer_bytes[];
-  auto& shared = *reinterpret_cast<plan::memory*>(indexer_bytes);
+  auto& shared = *reinterpret_cast<typename plan::memory*>(indexer_bytes);
   const indexer_block block = indexer_block_of(args, part);
   if (block.first >= block.last) return;
   const int warpgroup = prim::cuda::warpgroup_index();
@@ -339,8 +277,8 @@ __global__ void __launch_bounds__(wide_indexer::threads, 1)
   if (warpgroup == 0) {
     prim::cuda::give_registers<plan::producer_registers>();
     const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
-    if (warp == 0) bring_index_queries(args, maps, part, block, shared);
-    if (warp == 1) bring_index_weights(args, part, block, shared);
+    if (warp == 0) bring_index_queries<Element>(args, maps, part, block, shared);
+    if (warp == 1) bring_index_weights<Element>(args, part, block, shared);
   } else {
     prim::cuda::take_registers<plan::consumer_registers>();
     indexer_warpgroup<Element>(args, memory, part, block, shared, warpgroup - 1).run();
@@ -348,24 +286,39 @@ __global__ void __launch_bounds__(wide_indexer::threads, 1)
 }
 
 /// Scores of an indexer with wgmma; by `mma.sync` where the copy unit cannot address the index
-/// queries, or products count by their negatives.
+/// queries, they are of f8_e5m2, or products count by their negatives.
 template <class Kernel>
 struct indexer_kernels {
   using element = element_t<Kernel::config.type>;
   using narrow = sm80::indexer_kernels<Kernel>;
-  static constexpr int tokens = wide_indexer::tokens, keys = wide_indexer::keys;
+  static constexpr int tokens = wide_indexer_shape::tokens, keys = wide_indexer_shape::keys;
 
   static auto entries() {
-    return std::array{cuda::entry_of(&score_part_wide<element>, wide_indexer::shared_bytes),
-                      narrow::entries()[0]};
+    const auto others = narrow::entries();
+    return std::array{
+        cuda::entry_of(&score_part_wide<element>, wide_indexer<element>::shared_bytes),
+        cuda::entry_of(&score_part_wide<f8_e4m3>, wide_indexer<f8_e4m3>::shared_bytes), others[0],
+        others[1]};
   }
   static void score(const latent_attention_kernel_args& args, const selection_memory& memory,
                     const token_part& part, sm80::queue& to) {
-    wide_indexer::maps maps;
-    if (!wide_indexer::map_all(maps, args)) return narrow::score(args, memory, part, to);
-    to.enqueue(&score_part_wide<element>,
-               ceil_div(args.length, keys) * ceil_div(part.count, tokens), wide_indexer::threads,
-               wide_indexer::shared_bytes, args, maps, memory, part);
+    const dtype type = args.indexer.q.type;
+    if (type == Kernel::config.type && score_wide<element>(args, memory, part, to)) return;
+    if (type == dtype::f8_e4m3 && score_wide<f8_e4m3>(args, memory, part, to)) return;
+    narrow::score(args, memory, part, to);
+  }
+
+ private:
+  template <class Element>
+  static bool score_wide(const latent_attention_kernel_args& args, const selection_memory& memory,
+                         const token_part& part, sm80::queue& to) {
+    using plan = wide_indexer<Element>;
+    typename plan::maps maps;
+    if (!plan::map_all(maps, args)) return false;
+    to.enqueue(&score_part_wide<Element>,
+               ceil_div(args.length, keys) * ceil_div(part.count, tokens), plan::threads,
+               plan::shared_bytes, args, maps, memory, part);
+    return true;
   }
 };
 
