@@ -15,6 +15,7 @@
 #include <tessera/kernels/chunked_scan/sm80/chunk_bonus_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_forward.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_scratch.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -151,49 +152,6 @@ cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocess
   return launch_scans<Kernel>(launch, 1, decay_of(args), multiprocessors, stream);
 }
 
-/// The workspace of a way back by chunks, placed from `base` on; null: nothing is placed.
-struct chunk_scratch {
-  chunked_scan_rows d_k{}, d_v{};  ///< of each head of queries
-  chunk_states kept{};
-  float* of_u = nullptr;   ///< what chunks have for the gradient of the bonus
-  bool of_decays = false;  ///< gradients of decays, or of the bonus, are wanted
-  std::size_t bytes = 0;
-
-  /// `key_dim`: of the row.
-  chunk_scratch(const chunked_scan_kernel_args& call, int key_dim, std::byte* base)
-      : d_k(call.d_k),
-        d_v(call.d_v),
-        of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr ||
-                  call.d_u.data != nullptr) {
-    cuda::workspace_parts parts(base);
-    const std::int64_t entries = recurrence::entries_of(call);
-    if (call.heads != call.kv_heads) {
-      const auto share = [&](chunked_scan_rows& rows, std::int64_t columns) {
-        float* numbers = nullptr;
-        parts.take(numbers, entries * call.tokens * call.heads * columns);
-        rows = {.data = numbers,
-                .type = dtype::f32,
-                .entry = call.tokens * call.heads * columns,
-                .token = call.heads * columns,
-                .head = columns};
-      };
-      share(d_k, call.keys);
-      share(d_v, call.values);
-    }
-    if (of_decays) {
-      const std::int64_t of_entry = (call.tokens + chunk_states::tokens - 1) / chunk_states::tokens;
-      const bool packed = call.cu_seqlens != nullptr;
-      const std::int64_t chunks = packed ? of_entry + call.sequences : entries * of_entry;
-      const std::int64_t tiles = chunks * call.heads * ((call.keys + 15) / 16);
-      parts.take(kept.of_s, tiles * key_dim * 2);
-      parts.take(kept.of_d, tiles * key_dim * 2);
-      kept.entry = packed ? 0 : of_entry;
-      if (call.d_u.data != nullptr) parts.take(of_u, chunks * call.heads * call.keys);
-    }
-    bytes = parts.bytes();
-  }
-};
-
 /// Gradients of decays of channels or heads, behind the scans that keep states.
 template <class Kernel>
 cudaError_t launch_decay_gradients(decay_gradients args, cudaStream_t stream) {
@@ -262,22 +220,7 @@ cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* 
       }
     }
   }
-  if (call.heads == call.kv_heads) return code;
-  const auto add_shares = [&](const chunked_scan_rows& from, const chunked_scan_rows& to,
-                              std::int64_t columns) {
-    if (code != cudaSuccess) return;
-    code = recurrence::sm80::launch_head_shares<chunked_scan_rows>(
-        {.shares = static_cast<const float*>(from.data),
-         .tokens = call.tokens,
-         .entries = recurrence::entries_of(call),
-         .heads = call.heads,
-         .group = call.heads / call.kv_heads,
-         .columns = columns},
-        to, stream);
-  };
-  add_shares(scratch.d_k, call.d_k, call.keys);
-  add_shares(scratch.d_v, call.d_v, call.values);
-  return code;
+  return code == cudaSuccess ? add_head_shares(call, scratch, stream) : code;
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

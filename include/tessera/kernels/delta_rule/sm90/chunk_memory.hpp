@@ -64,6 +64,15 @@ struct own_rows<Shape, true> {
   unsigned char own_weights[Shape::weight_rows::bytes];
 };
 
+/// What scans of gradients of linear attention have besides (chunked_scan/sm80/chunk_scans.hpp).
+struct back_scan {
+  bool returns = false;  ///< a state decays by the token it has taken, not by the next
+  float token_scale = 1.0f;
+  /// From a state in memory to the one of the scan, and back.
+  float initial_scale = 1.0f, final_scale = 1.0f;
+  std::int64_t initial_column = 1;  ///< between columns of the states in front
+};
+
 struct item_tokens {
   std::int64_t token;  ///< of the chunk
   int first, end;
