@@ -13,9 +13,9 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_bonus_gradients.hpp>
-#include <tessera/kernels/chunked_scan/sm80/chunk_decay_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_forward.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_scratch.hpp>
+#include <tessera/kernels/chunked_scan/sm80/decay_launch.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -45,7 +45,7 @@ struct chunk_kernels {
   static constexpr bool takes_channels = !recurrence::sm80::range_is_short<element>;
   /// For the gradients of decays, as operands of products.
   static constexpr bool keeps_states = is_backward && takes_channels;
-  using of_decays = decay_shape<keys>;
+  using of_decays = decay_kernels<element, keys>;
   using kernel_type = chunk_kernel<is_backward>;
   /// With decays of heads a warp has 32 of 128 columns; decays of channels need its registers.
   /// Scans of gradients spill with 32: all have 64 columns a block.
@@ -83,9 +83,6 @@ struct chunk_kernels {
     }
     return of_columns<chunk_decay::heads>(columns);
   }
-  template <bool Before>
-  static constexpr auto of_decay_gradients = &make_decay_gradients<element, of_decays, Before>;
-
   static auto entries() {
     constexpr std::size_t further = keeps_states ? 6 : is_backward ? 1 : takes_channels ? 2 : 0;
     std::array<prim::cuda::kernel_entry,
@@ -110,10 +107,9 @@ struct chunk_kernels {
       add_both(chunk_decay::values);
       add(chunk_decay::bonus, bonus_columns);
       add(chunk_decay::values_and_bonus, bonus_columns);
-      constexpr std::size_t bytes = sizeof(decay_memory<of_decays>);
-      static_assert(bytes <= chunk_shared_bytes(Kernel::config));
-      all[count++] = cuda::entry_of(of_decay_gradients<false>, bytes);
-      all[count++] = cuda::entry_of(of_decay_gradients<true>, bytes);
+      static_assert(of_decays::shared_bytes <= chunk_shared_bytes(Kernel::config));
+      all[count++] = of_decays::template entry_of<false>();
+      all[count++] = of_decays::template entry_of<true>();
       all[count++] = cuda::entry_of(&add_bonus_gradients<element>);
     }
     return all;
@@ -150,31 +146,6 @@ cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocess
                           cudaStream_t stream) {
   chunk_launch<false> launch{.call = args, .scans = {forward_scan_of(args)}};
   return launch_scans<Kernel>(launch, 1, decay_of(args), multiprocessors, stream);
-}
-
-/// Gradients of decays of channels or heads, behind the scans that keep states.
-template <class Kernel>
-cudaError_t launch_decay_gradients(decay_gradients args, cudaStream_t stream) {
-  using shape = typename chunk_kernels<Kernel>::of_decays;
-  const chunked_scan_kernel_args& call = args.call;
-  // Gradients of a head's decays are sums over all channels.
-  const std::int64_t tiles = (call.keys + shape::columns - 1) / shape::columns;
-  args.tiles = call.d_g.data != nullptr ? 1 : static_cast<int>(tiles);
-  const std::int64_t states = sequences_with_rest(call) * call.heads;
-  if (states <= 0) return cudaSuccess;
-  dim3 grid = cuda::grid_of(states * args.tiles);
-  // Blocks take chunks in turn: lengths of packed sequences are not known here, and blocks for the
-  // longest possible one would be mostly empty.
-  const std::int64_t average = call.tokens / std::max<std::int64_t>(call.sequences, 1);
-  const std::int64_t length =
-      call.cu_seqlens != nullptr ? std::min(call.tokens, 4 * average) : call.tokens;
-  const std::int64_t chunks = (length + shape::tokens - 1) / shape::tokens;
-  grid.y = static_cast<unsigned>(std::clamp<std::int64_t>(chunks, 1, UINT16_MAX));
-  using kernels = chunk_kernels<Kernel>;
-  return prim::cuda::launch_kernel(
-      call.u.data != nullptr ? kernels::template of_decay_gradients<true>
-                             : kernels::template of_decay_gradients<false>,
-      grid, shape::threads, static_cast<int>(sizeof(decay_memory<shape>)), stream, false, args);
 }
 
 /// Behind those: the bonus has a sum over all tokens.
@@ -214,7 +185,9 @@ cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* 
                                  .states = scratch.kept,
                                  .scale_of_d = of_keys.final_scale,
                                  .of_u = scratch.of_u};
-      code = launch_decay_gradients<Kernel>(args, stream);
+      using decays = typename chunk_kernels<Kernel>::of_decays;
+      code = call.u.data != nullptr ? decays::template launch<true>(args, stream)
+                                    : decays::template launch<false>(args, stream);
       if (code == cudaSuccess && call.d_u.data != nullptr) {
         code = launch_bonus_gradients<Kernel>(args, stream);
       }

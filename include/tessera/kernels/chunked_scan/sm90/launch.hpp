@@ -14,8 +14,8 @@
 #include <tessera/families/chunked_scan/config.hpp>
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/chunked_scan/rules.hpp>
-#include <tessera/kernels/chunked_scan/sm80/chunk_scratch.hpp>
-#include <tessera/kernels/chunked_scan/sm90/heads_back.hpp>
+#include <tessera/kernels/chunked_scan/sm80/decay_launch.hpp>
+#include <tessera/kernels/chunked_scan/sm90/backward.hpp>
 #include <tessera/kernels/chunked_scan/sm90/walk_args.hpp>
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
@@ -33,6 +33,7 @@ struct launcher {
   using element = element_t<Kernel::config.type>;
   static constexpr int keys = resolved(Kernel::config).key_dim;
   static constexpr int shared_bytes = chunk_shared_bytes(Kernel::config);
+  using decay_kernels = sm80::decay_kernels<element, keys>;
   static constexpr bool is_forward = Kernel::config.pass == chunked_scan_pass::forward;
 
   static launcher of(const args_type& call, int /*multiprocessors*/, std::byte* workspace) {
@@ -46,9 +47,12 @@ struct launcher {
       return kernels::entries();
     } else {
       using kernels = back_walks<element, keys>;
-      static_assert(kernels::bytes <= shared_bytes);
-      return std::array{cuda::entry_of(kernels::through_heads, kernels::bytes),
-                        cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>)};
+      static_assert(kernels::head_bytes <= shared_bytes && kernels::channel_bytes <= shared_bytes &&
+                    kernels::column_bytes <= shared_bytes);
+      return cuda::joined(
+          kernels::entries(),
+          std::array{decay_kernels::template entry_of<false>(),
+                     cuda::entry_of(&recurrence::sm80::add_head_shares<chunked_scan_rows>)});
     }
   }
   std::size_t bytes() const {
@@ -60,9 +64,17 @@ struct launcher {
       return delta_rule::sm90::walks<element, keys, false>::launch(walk.args, walk.further, stream);
     } else {
       const sm80::chunk_scratch scratch(call, keys, workspace);
-      const cudaError_t code = back_walks<element, keys>::launch(
-          call, sm80::query_scan_of(call), sm80::key_scan_of(call, scratch.d_k),
-          sm80::value_scan_of(call, scratch.d_v), stream);
+      sm80::chunk_scan of_queries = sm80::query_scan_of(call);
+      sm80::chunk_scan of_keys = sm80::key_scan_of(call, scratch.d_k);
+      of_queries.kept = scratch.kept.of_s;
+      of_keys.kept = scratch.kept.of_d;
+      cudaError_t code =
+          back_walks<element, keys>::launch(call, scratch.kept, of_queries, of_keys,
+                                            sm80::value_scan_of(call, scratch.d_v), stream);
+      if (code == cudaSuccess && scratch.of_decays) {
+        code = decay_kernels::template launch<false>(
+            {.call = call, .states = scratch.kept, .scale_of_d = of_keys.final_scale}, stream);
+      }
       return code == cudaSuccess ? sm80::add_head_shares(call, scratch, stream) : code;
     }
   }

@@ -1,7 +1,10 @@
-// A scan of linear attention as what the kernels of the delta rule on Hopper receive.
+// Scans of linear attention as what the kernels of the delta rule on Hopper receive.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+
+#include <cuda_runtime.h>
 
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/delta_rule/kernel_args.hpp>
@@ -11,6 +14,7 @@
 
 namespace tessera::kernels::chunked_scan::sm90 {
 
+using delta_rule::sm90::back_scan;
 using delta_rule::sm90::further_decays;
 
 /// What the kernel receives: rows and states under its names, and what decays beside `decay`.
@@ -52,6 +56,29 @@ inline walk_args walk_of(const chunked_scan_kernel_args& call, const sm80::chunk
   args.key_dim = scan.keys;
   args.value_dim = scan.values;
   return walk;
+}
+
+/// Scans of gradients; blockIdx.y is the scan.
+struct back_launch {
+  struct scan {
+    walk_args walk{};
+    back_scan back{};
+    uint4* kept = nullptr;  ///< states in front of chunks; null: nowhere
+  };
+  chunked_scan_kernel_args call{};
+  sm80::chunk_states states{};
+  scan scans[3]{};
+};
+
+inline back_launch::scan scan_of(const chunked_scan_kernel_args& call,
+                                 const sm80::chunk_scan& scan) {
+  return {.walk = walk_of(call, scan),
+          .back = {.returns = scan.returns,
+                   .token_scale = std::exp2(scan.log2_token_scale),
+                   .initial_scale = scan.initial_scale,
+                   .final_scale = scan.final_scale,
+                   .initial_column = scan.initial.column},
+          .kept = scan.kept};
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm90

@@ -46,7 +46,9 @@ __device__ __forceinline__ void begin_walk(Memory& shared, const delta_rule_kern
   }
   for (auto& item : shared.items) {
     clear_shared<shape::threads>(item.weights, shape::weight_rows::bytes);
-    if (shape::corrects) clear_shared<shape::threads>(item.inverse, shape::weight_rows::bytes);
+    if constexpr (shape::corrects) {
+      clear_shared<shape::threads>(item.inverse, shape::weight_rows::bytes);
+    }
     if constexpr (shape::low_rank) {
       clear_shared<shape::threads>(item.own_weights, shape::weight_rows::bytes);
     }

@@ -39,16 +39,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
   __device__ __forceinline__ void walk(const sequence& all, std::int64_t head,
                                        const back_scan& back) {
     if constexpr (Shape::returns) {
-      base::with_state(
-          all, head,
-          [&](state_sums& state) {
-            // A state that no token touches goes through bit by bit.
-            const bool is_touched = all.length > 0;
-            base::multiply_all(state, is_touched ? back.initial_scale : 1.0f);
-            const float behind = go_through(state);
-            base::multiply_all(state, is_touched ? behind * back.final_scale : 1.0f);
-          },
-          back.initial_column);
+      base::with_scan(all, head, back, [&](state_sums& state) { return go_through(state); });
     } else {
       base::with_state(all, head, [&](state_sums& state) { go_through(state); });
     }
@@ -70,8 +61,8 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
       head_item<Shape>& item = shared_.items[ring.stage()];
       float answers[32];
       take(state, item, facts, tokens, answers);
-      if (Shape::returns && base::args_.out.type == dtype::f32) {
-        base::store_singles(tokens, answers);
+      if constexpr (Shape::returns) {
+        base::store_gradients(item.v, tokens, 1.0f, answers);
       } else {
         base::store(item.v, tokens, 1.0f, answers);
       }

@@ -72,6 +72,22 @@ class state_columns {
     });
   }
 
+  /// The same of a scan of gradients; body(state) gives what the state decays by behind it.
+  template <class Body>
+  __device__ __forceinline__ void with_scan(const sequence& all, std::int64_t head,
+                                            const back_scan& back, const Body& body) const {
+    with_state(
+        all, head,
+        [&](state_sums& state) {
+          // A state that no token touches goes through bit by bit.
+          const bool is_touched = all.length > 0;
+          multiply_all(state, is_touched ? back.initial_scale : 1.0f);
+          const float behind = body(state);
+          multiply_all(state, is_touched ? behind * back.final_scale : 1.0f);
+        },
+        back.initial_column);
+  }
+
   /// Values of the warp's columns, transposed.
   __device__ __forceinline__ void load_values(const unsigned char* rows,
                                               prim::cuda::warpgroup_a (&values)[steps]) const {
@@ -265,8 +281,17 @@ class state_columns {
     __syncwarp();
   }
 
+  /// Answers times `scale` to memory, those of shares as they are.
+  __device__ __forceinline__ void store_gradients(unsigned char* staging, const item_tokens& tokens,
+                                                  float scale, const float (&answers)[32]) const {
+    if (args_.out.type == dtype::f32) {
+      store_singles(tokens, scale, answers);
+    } else {
+      store(staging, tokens, scale, answers);
+    }
+  }
   /// Answers as numbers of f32, as sums of several heads take them.
-  __device__ __forceinline__ void store_singles(const item_tokens& tokens,
+  __device__ __forceinline__ void store_singles(const item_tokens& tokens, float scale,
                                                 const float (&answers)[32]) const {
     const ordered_rows rows = shared_.rows_out;
     const std::int64_t column = own_column() + lane_ / 4;
@@ -279,7 +304,7 @@ class state_columns {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         if (column + 8 * half >= args_.value_dim) continue;
-        to[8 * half] = answers[i / 2 * 4 + 2 * half + i % 2];
+        to[8 * half] = scale * answers[i / 2 * 4 + 2 * half + i % 2];
       }
     }
     __syncwarp();
