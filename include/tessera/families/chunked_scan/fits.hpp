@@ -71,8 +71,7 @@ struct fits_of<chunked_scan_config> {
           .distance = 1,
           .holds =
               [](const config& row, const asked& wanted) noexcept {
-                return row.target != backend::cuda_sm90 ||
-                       row.pass == chunked_scan_pass::forward ||
+                return row.target != backend::cuda_sm90 || row.pass == chunked_scan_pass::forward ||
                        wanted.channels || !wanted.decay_gradients;
               },
           .obstacle =

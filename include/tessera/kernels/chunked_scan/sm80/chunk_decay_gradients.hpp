@@ -11,8 +11,10 @@
 // of the token before it. The gradient of u is the sum of (v_t . d_out_t) scale q_t k_t.
 //
 // The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
-// W_js), whose W cancel: they are computed once, in f32. Sums of rounded d_q and d_k instead would
-// be off by a fourth where channels forget in a few tokens.
+// W_js), whose W cancel: those of a pair have the same bits in both, as products of rounded rows
+// (chunk_decay_products.hpp), or pair by pair in f32 where decays leave the range of their factors
+// (chunk_decay_pairs.hpp). Sums of rounded d_q and d_k instead would be off by a fourth where
+// channels forget in a few tokens.
 #pragma once
 
 #include <cstdint>

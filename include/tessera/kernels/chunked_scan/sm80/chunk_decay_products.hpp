@@ -90,12 +90,10 @@ class decay_products : protected decay_pairs<Element, Shape, Before> {
     multiply_columns(keys, shared_.of_products.behind, warp);
     sum_keys(keys, warp);
     const std::uint32_t weights = prim::cuda::shared_address(shared_.of_products.weights);
-    const std::uint32_t q =
-        value_rows::step(prim::cuda::shared_address(shared_.q) + value_rows::lane_of_a(lane), 0,
-                         warp);
-    const std::uint32_t k =
-        value_rows::step(prim::cuda::shared_address(shared_.k) + value_rows::lane_of_a(lane), 0,
-                         warp);
+    const std::uint32_t q = value_rows::step(
+        prim::cuda::shared_address(shared_.q) + value_rows::lane_of_a(lane), 0, warp);
+    const std::uint32_t k = value_rows::step(
+        prim::cuda::shared_address(shared_.k) + value_rows::lane_of_a(lane), 0, warp);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       prim::cuda::fragment_b2 of_q[1], of_k[1];

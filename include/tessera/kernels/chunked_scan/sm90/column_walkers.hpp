@@ -20,7 +20,8 @@
 namespace tessera::kernels::chunked_scan::sm90 {
 
 template <class Element, class Shape>
-class column_walker : delta_rule::sm90::state_columns<Element, delta_rule::sm90::walk_memory<Shape>> {
+class column_walker
+    : delta_rule::sm90::state_columns<Element, delta_rule::sm90::walk_memory<Shape>> {
   using memory = delta_rule::sm90::walk_memory<Shape>;
   using base = delta_rule::sm90::state_columns<Element, memory>;
   using facts_of = delta_rule::sm90::item_facts<Shape>;
@@ -104,8 +105,7 @@ class column_walker : delta_rule::sm90::state_columns<Element, delta_rule::sm90:
     const std::int64_t step = scan_.back.returns ? all_.length - token - 1 : token;
     const std::int64_t chunk =
         sm80::first_chunk_of(launch_.states, all_) + step / sm80::chunk_states::tokens;
-    const auto to =
-        sm80::kept_tile<Shape::keys>::of(scan_.kept, chunk, launch_.call, head_, tile_);
+    const auto to = sm80::kept_tile<Shape::keys>::of(scan_.kept, chunk, launch_.call, head_, tile_);
     const float factor[2] = {left[column_of(0)], left[column_of(1)]};
 #pragma unroll
     for (int i = 0; i < Shape::keys / 16; ++i) {

@@ -104,8 +104,7 @@ class operand_maker {
                                                             static_cast<int>(args_.key_dim));
   }
   /// Rows of q and k as they come, where columns decay.
-  __device__ __forceinline__ void copy_item_keys(std::int64_t token,
-                                                 walk_item<Shape>& item) const {
+  __device__ __forceinline__ void copy_item_keys(std::int64_t token, walk_item<Shape>& item) const {
     copy_key_rows(token, item.q, args_.q, shared_.rows_q);
     copy_key_rows(token, item.k, args_.k, shared_.rows_k);
     prim::cuda::commit_copies();

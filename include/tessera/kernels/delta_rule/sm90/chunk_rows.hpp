@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
@@ -29,6 +30,8 @@ class row_scaler {
   static constexpr int own_tokens = Shape::tokens / parts;
   static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
+  using decaying_rows =
+      std::conditional_t<Shape::by_column, typename Shape::value_rows, typename Shape::key_rows>;
   using words = row_words<Element, Shape>;
   using raw_words = typename words::raw;
   using scaled_words = typename words::scaled;
@@ -198,29 +201,13 @@ class row_scaler {
 
  private:
   /// Where columns decay: values, and factors of answers in the places of sums.
-  __device__ __forceinline__ void scale_values(const chunk_segment& segment,
-                                               walk_item<Shape>& item,
+  __device__ __forceinline__ void scale_values(const chunk_segment& segment, walk_item<Shape>& item,
                                                const float (&offset)[2]) const {
-    using halves = prim::cuda::half_words<Element>;
-#pragma unroll 1
-    for (int first = part_ * own_tokens; first < (part_ + 1) * own_tokens; first += batch) {
-#pragma unroll
-      for (int i = 0; i < batch; ++i) {
-        const int token = first + i;
-        std::uint32_t& word = word_at(item.v, value_place_of(token));
-        float* const sums = sum_at(item, token, 0);
-        const bool inside = token >= segment.first && token < segment.end;
-        float scaled[2], factor[2];
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float sum = inside ? sums[j] + before_[j] - offset[j] : 0.0f;
-          factor[j] = prim::cuda::exp2_fast(sum);
-          scaled[j] = halves::unpack(static_cast<std::uint16_t>(word >> (16 * j))) *
-                      back_.token_scale * prim::cuda::exp2_fast(-sum);
-        }
-        word = inside ? halves::pack(scaled[0], scaled[1]) : 0u;
-        *reinterpret_cast<float2*>(sums) = make_float2(factor[0], factor[1]);
-      }
+    const float more[2] = {before_[0] - offset[0], before_[1] - offset[1]};
+#pragma unroll 4
+    for (int token = part_ * own_tokens; token < (part_ + 1) * own_tokens; ++token) {
+      words::scale_value(word_at(item.v, place_of(token)), sum_at(item, token, 0), more,
+                         back_.token_scale, token >= segment.first && token < segment.end);
     }
   }
   __device__ __forceinline__ void scale_keys(const chunk_segment& segment, walk_item<Shape>& item,
@@ -272,7 +259,9 @@ class row_scaler {
     return Shape::by_column ? args_.value_dim - first_ : args_.key_dim;
   }
   /// Steps between a token and the one whose decay is in front of it.
-  __device__ __forceinline__ int earlier() const { return Shape::returns && back_.returns ? 1 : 0; }
+  __device__ __forceinline__ int earlier() const {
+    return Shape::returns && back_.returns ? 1 : 0;
+  }
   /// Where a decay of the thread's two channels lies, then sums of them.
   __device__ __forceinline__ float* sum_at(walk_item<Shape>& item, int token, int j) const {
     if constexpr (Shape::by_column) {
@@ -280,11 +269,6 @@ class row_scaler {
     } else {
       return reinterpret_cast<float*>((j == 0 ? item.q : item.held) + place_of(token));
     }
-  }
-  __device__ __forceinline__ std::uint32_t value_place_of(int token) const {
-    return Shape::value_rows::offset(static_cast<std::uint32_t>(token),
-                                     static_cast<std::uint32_t>(channel_ / 8)) +
-           static_cast<std::uint32_t>(channel_ % 8 * 2);
   }
 
   /// Of log decays, or of gates of those.
@@ -347,7 +331,7 @@ class row_scaler {
                   .write = 0,
                   .sums = sums_of(item, token),
                   .scale_q = measured ? shared_.scale_q[token] : 1.0f,
-                  .scale_k = measured ? shared_.scale_k[token]
+                  .scale_k = measured         ? shared_.scale_k[token]
                              : Shape::returns ? back_.token_scale
                                               : 1.0f};
     if constexpr (Shape::low_rank) {
@@ -373,8 +357,8 @@ class row_scaler {
     }
   }
   __device__ __forceinline__ std::uint32_t place_of(int token) const {
-    return Shape::key_rows::offset(static_cast<std::uint32_t>(token),
-                                   static_cast<std::uint32_t>(channel_ / 8)) +
+    return decaying_rows::offset(static_cast<std::uint32_t>(token),
+                                 static_cast<std::uint32_t>(channel_ / 8)) +
            static_cast<std::uint32_t>(channel_ % 8 * 2);
   }
   static __device__ __forceinline__ std::uint32_t& word_at(unsigned char* rows, std::uint32_t at) {

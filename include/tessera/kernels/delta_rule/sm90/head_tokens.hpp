@@ -119,7 +119,9 @@ class token_measurer {
     shared_.decays[thread_] = decays ? recurrence::sm80::log2_decay(decay) : 0.0f;
   }
   /// The steps between a token and the one whose decay is in front of it.
-  __device__ __forceinline__ int earlier() const { return Shape::returns ? shared_.earlier : 0; }
+  __device__ __forceinline__ int earlier() const {
+    return Shape::returns ? shared_.earlier : 0;
+  }
   /// What the state that has taken all tokens decays by.
   __device__ __forceinline__ float decay_behind() const {
     if (earlier() == 0 || shared_.length <= 0) return 1.0f;

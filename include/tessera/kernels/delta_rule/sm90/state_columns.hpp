@@ -330,7 +330,8 @@ class state_columns {
     for (int n = 0; n < shape::keys / 8; ++n, left -= 8) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (i % 2 < left && has[i / 2]) body(state[4 * n + i], next + i % 2 * step + i / 2 * 8 * across);
+        if (i % 2 < left && has[i / 2])
+          body(state[4 * n + i], next + i % 2 * step + i / 2 * 8 * across);
       }
       next += 8 * step;
     }
