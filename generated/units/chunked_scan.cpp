@@ -91,8 +91,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d3c2397c76e1cb24";
-  if (kind == device_kind::cuda) return "5b3aa908a1071a26";
+  if (kind == device_kind::cpu) return "b821b033ae3ca541";
+  if (kind == device_kind::cuda) return "566285c83f1e9653";
   return {};
 }
 

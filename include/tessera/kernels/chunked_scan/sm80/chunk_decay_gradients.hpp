@@ -120,6 +120,10 @@ class decay_chunk : decay_products<Element, Shape, Before> {
     copy<typename Shape::value_rows>(shared_.k, call_.k, shared_.rows_k, first_channel_,
                                      call_.keys);
     prim::cuda::commit_copies();
+    base::fetch_decays();
+    const int tile = first_channel_ / 16 + warp_;
+    const kept_columns of_s(args_.states.of_s, chunk_, call_, head_, tile);
+    const kept_columns of_d(args_.states.of_d, chunk_, call_, head_, tile);
     const bool beyond = has_channel && base::put_decays();
     const float left = has_channel && is_second_ ? behind() : 0.0f;
     prim::cuda::wait_copies<0>();
@@ -136,13 +140,10 @@ class decay_chunk : decay_products<Element, Shape, Before> {
       put_scores(scores, warp_);
       if (has_channel) base::raise_decays();
     }
-    const int tile = first_channel_ / 16 + warp_;
-    const kept_columns of_s(args_.states.of_s, chunk_, call_, head_, tile);
-    const kept_columns of_d(args_.states.of_d, chunk_, call_, head_, tile);
+    make_products(of_s, of_d);
     answers_of queries = {}, keys = {};
     queries.read(of_s, d_out);
     keys.read(of_d, v);
-    make_products(of_s, of_d);
     __syncthreads();
     if (multiplies) {
       base::multiply_pairs(queries, keys, warp_);
@@ -163,19 +164,25 @@ class decay_chunk : decay_products<Element, Shape, Before> {
         prim::cuda::shared_address(to), static_cast<const Element*>(from.data) + first, rows,
         first_, count_, static_cast<int>(columns) - first);
   }
-  /// The tile of a warp, as `chunk_answers::read` takes it. One behind the last is another: its
-  /// threads have no channel.
+  /// The tile of a warp, as `chunk_answers::read` takes it, all of it asked for at once. One behind
+  /// the last is another: its threads have no channel.
   struct kept_columns {
     __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
                                             const chunked_scan_kernel_args& call, std::int64_t head,
-                                            int number)
-        : tile(kept_tile<Shape::keys>::of(states, chunk, call, head,
-                                          min(number, (static_cast<int>(call.keys) - 1) / 16))) {}
+                                            int number) {
+      const auto tile =
+          kept_tile<Shape::keys>::of(states, chunk, call, head,
+                                     min(number, (static_cast<int>(call.keys) - 1) / 16));
+#pragma unroll
+      for (int depth = 0; depth < Shape::keys / 16; ++depth) {
+        words[depth] = tile.template operand<Element>(depth);
+      }
+    }
     template <class>
     __device__ __forceinline__ prim::cuda::fragment_b2 operand(int, int depth, float = 1.0f) const {
-      return tile.template operand<Element>(depth);
+      return words[depth];
     }
-    kept_tile<Shape::keys> tile;
+    prim::cuda::fragment_b2 words[Shape::keys / 16];
   };
 
   __device__ __forceinline__ void put_scores(const prim::cuda::accumulator (&scores)[8],

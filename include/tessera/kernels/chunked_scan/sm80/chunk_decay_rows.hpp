@@ -6,7 +6,9 @@
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
@@ -55,6 +57,19 @@ class decay_rows {
 #pragma unroll
     for (int i = 0; i < batch; ++i) {
       decays[i] = first + i < end ? log2_decay(x[i]) : 0.0f;
+    }
+  }
+  /// Brings decays of channels of the chunk near, which are read a few at a time.
+  __device__ __forceinline__ void fetch_decays() const {
+    if (call_.gk.data == nullptr) return;
+    const int bytes = static_cast<int>(size_of(call_.gk.type));
+    constexpr int line = 128;
+    const int lines = (Shape::columns * bytes + line - 1) / line;
+    const auto* const first = static_cast<const unsigned char*>(call_.gk.data);
+    for (int i = static_cast<int>(threadIdx.x); i < count_ * lines; i += Shape::threads) {
+      const int channel = first_channel_ + i % lines * (line / bytes);
+      if (channel >= call_.keys) continue;
+      prim::cuda::fetch_line(first + (shared_.rows_gk.at(first_ + i / lines) + channel) * bytes);
     }
   }
   /// Logarithms of the decays of half of the chunk's tokens, which are the thread's, and their sum;

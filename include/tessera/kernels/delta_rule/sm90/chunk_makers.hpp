@@ -9,6 +9,7 @@
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_products.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_rows.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
 
@@ -39,23 +40,23 @@ class operand_maker {
     if (all_.length > 0) {
       ask_for_gates(0);
       copy_updates(0);
-      if (!Shape::by_column) copy_keys(0);
+      if constexpr (Shape::by_column) {
+        load_item(0, ring_);
+      } else {
+        copy_keys(0);
+      }
     }
     for (std::int64_t token = 0, next = 0; token < all_.length; token = next) {
       const int count = count_at(token);
       next = token + count;
-      put_gates(token);
+      put_gates(token, count);
       for (chunk_segment segment; segment.end < count;) {
         walk_item<Shape>& item = shared_.items[ring_.stage()];
-        ring_.wait_empty(barriers());
-        scaler_.load(token, count, item);
-        if constexpr (Shape::by_column) {
-          copy_values(token, item.v);
-          copy_item_keys(token, item);
-          prim::cuda::wait_copies<1>();
-        } else {
-          prim::cuda::wait_copies<0>();
+        if constexpr (!Shape::by_column) {
+          ring_.wait_empty(barriers());
+          scaler_.load(token, count, item);
         }
+        prim::cuda::wait_copies<0>();
         wait_for_makers<Shape>();
         if (Shape::corrects && !Shape::low_rank && segment.end == 0) measure_rows();
         scaler_.sum_own(count, item);
@@ -103,11 +104,22 @@ class operand_maker {
                                                             from.data, rows, token, count_at(token),
                                                             static_cast<int>(args_.key_dim));
   }
-  /// Rows of q and k as they come, where columns decay.
-  __device__ __forceinline__ void copy_item_keys(std::int64_t token, walk_item<Shape>& item) const {
+  /// Starts to load what the item at `place` is made of where columns decay, once this is empty.
+  __device__ __forceinline__ void load_item(std::int64_t token,
+                                            prim::cuda::ring_place<Shape::stages> place) const {
+    place.wait_empty(barriers());
+    walk_item<Shape>& item = shared_.items[place.stage()];
+    scaler_.load(token, count_at(token), item);
     copy_key_rows(token, item.q, args_.q, shared_.rows_q);
     copy_key_rows(token, item.k, args_.k, shared_.rows_k);
-    prim::cuda::commit_copies();
+    copy_values(token, item.v);
+  }
+  /// That of the item behind this one, of the chunk of `next`.
+  __device__ __forceinline__ void load_next(std::int64_t next) const {
+    if (next >= all_.length) return;
+    prim::cuda::ring_place<Shape::stages> place = ring_;
+    place.advance();
+    load_item(next, place);
   }
   /// Brings rows of a chunk near, where columns decay: they are copied once an item is empty.
   __device__ __forceinline__ void fetch_rows(std::int64_t token) const {
@@ -119,7 +131,7 @@ class operand_maker {
       const int lines = static_cast<int>((columns + elements - 1) / elements);
 #pragma unroll 1
       for (int i = thread_; i < count * lines; i += threads) {
-        fetch_line(elements_of + rows.at(token + i / lines) + i % lines * elements);
+        prim::cuda::fetch_line(elements_of + rows.at(token + i / lines) + i % lines * elements);
       }
     };
     fetch(args_.q, shared_.rows_q, 0, args_.key_dim);
@@ -147,10 +159,9 @@ class operand_maker {
     }
   }
   /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
-  __device__ __forceinline__ void put_gates(std::int64_t token) const {
+  __device__ __forceinline__ void put_gates(std::int64_t token, int count) const {
     if (thread_ >= Shape::tokens) return;
-    const std::int64_t at = token + thread_;
-    const bool is_token = at < all_.length && at >= earlier_;
+    const bool is_token = thread_ < count && token + thread_ >= earlier_;
     if constexpr (Shape::low_rank) {
       shared_.beta[thread_] = 1.0f;
     } else if constexpr (Shape::corrects) {
@@ -197,11 +208,14 @@ class operand_maker {
                                             int count) {
     walk_item<Shape>& item = shared_.items[ring_.stage()];
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
-    if (!Shape::by_column) copy_values(token, item.v);
+    if constexpr (Shape::by_column) {
+      load_next(segment.end < count ? token : token + count);
+    } else {
+      copy_values(token, item.v);
+    }
     if (thread_ == 0) shared_.poison = Shape::tokens;
     wait_for_makers<Shape>();
     scaler_.scale(segment, item, facts);
-    if (Shape::by_column) prim::cuda::wait_copies<0>();
     if (Shape::corrects && !Shape::low_rank && thread_ >= segment.first && thread_ < segment.end &&
         prim::cuda::any_not_finite<float>(__float_as_uint(shared_.beta[thread_]))) {
       atomicMin(&shared_.poison, thread_);
@@ -224,8 +238,12 @@ class operand_maker {
       ask_for_gates(next);
       copy_updates(next);
       if (!Shape::low_rank && !Shape::by_column) copy_keys(next);
-      scaler_.fetch(next, count_at(next));
-      if constexpr (Shape::by_column) fetch_rows(next);
+      // Where columns decay, rows of the next chunk are on their way already.
+      const std::int64_t to_fetch = Shape::by_column ? next + count_at(next) : next;
+      if (to_fetch < all_.length) {
+        scaler_.fetch(to_fetch, count_at(to_fetch));
+        if constexpr (Shape::by_column) fetch_rows(to_fetch);
+      }
     } else if (!Shape::low_rank && !Shape::by_column) {
       prim::cuda::commit_copies();
     }

@@ -14,6 +14,7 @@
 #include <tessera/kernels/delta_rule/sm90/fast_gates.hpp>
 #include <tessera/kernels/delta_rule/sm90/row_words.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -61,7 +62,7 @@ class row_scaler {
          line += Shape::maker_threads) {
       const int row = line / lines, channel = line % lines * floats;
       if (row >= count || channel >= channels()) continue;
-      fetch_line(first + shared_.rows_g.at(token + row) + channel);
+      prim::cuda::fetch_line(first + shared_.rows_g.at(token + row) + channel);
     }
   }
   /// Starts to copy the thread's decays of a chunk of `count` tokens to where its words of the
