@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_products.hpp>
@@ -335,12 +336,15 @@ class decay_chunk : decay_products<Element, Shape, Before> {
   /// From there to memory, by both threads of a channel.
   __device__ __forceinline__ void store_gradients() {
     const ordered_rows rows = shared_.rows_d_gk;
+    prim::cuda::with_elements(call_.d_gk.data, call_.d_gk.type, [&](auto* elements) {
+      using element = std::remove_pointer_t<decltype(elements)>;
+      element* next = elements + rows.at(first_ + (is_second_ ? 1 : 0)) + own_channel();
 #pragma unroll 4
-    for (int t = is_second_ ? 1 : 0; t < count_; t += 2) {
-      const float gradient = of_queries(t);
-      prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type, rows.at(first_ + t) + own_channel(),
-                             call_.raw_decay ? gradient * base::slope(t) : gradient);
-    }
+      for (int t = is_second_ ? 1 : 0; t < count_; t += 2, next += 2 * rows.step) {
+        const float gradient = of_queries(t);
+        *next = prim::nearest<element>(call_.raw_decay ? gradient * base::slope(t) : gradient);
+      }
+    });
   }
   /// Of a head, over its channels, those of the first block first: a warp for each token.
   __device__ __forceinline__ void add_channels(bool first, bool last) {

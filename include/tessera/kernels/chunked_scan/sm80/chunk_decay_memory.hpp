@@ -22,11 +22,7 @@ struct decay_gradients {
 template <int Keys>
 struct decay_shape : chunk_shape<Keys, 1, 4> {
   static constexpr int pairs = 16;  ///< tokens j whose W a thread has at a time
-#ifdef DECAY_BLOCKS
-  static constexpr int blocks = DECAY_BLOCKS;
-#else
   static constexpr int blocks = 3;
-#endif
 };
 
 /// v_j . d_out_s for j <= s, else 0: for each `pairs` tokens j the rows of those s that see one.

@@ -46,9 +46,8 @@ class operand_maker {
         copy_keys(0);
       }
     }
-    for (std::int64_t token = 0, next = 0; token < all_.length; token = next) {
+    for (std::int64_t token = 0; token < all_.length; token = behind(token)) {
       const int count = count_at(token);
-      next = token + count;
       put_gates(token, count);
       for (chunk_segment segment; segment.end < count;) {
         walk_item<Shape>& item = shared_.items[ring_.stage()];
@@ -84,6 +83,10 @@ class operand_maker {
       return static_cast<int>((all_.length - 1) % Shape::tokens) + 1;
     }
     return static_cast<int>(min(all_.length - token, static_cast<std::int64_t>(Shape::tokens)));
+  }
+  /// The chunk behind that of `token`.
+  __device__ __forceinline__ std::int64_t behind(std::int64_t token) const {
+    return token + (Shape::by_column ? count_at(token) : Shape::tokens);
   }
   __device__ __forceinline__ void copy_keys(std::int64_t token) const {
     copy_key_rows(token, shared_.q, args_.q, shared_.rows_q);
@@ -161,7 +164,8 @@ class operand_maker {
   /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
   __device__ __forceinline__ void put_gates(std::int64_t token, int count) const {
     if (thread_ >= Shape::tokens) return;
-    const bool is_token = thread_ < count && token + thread_ >= earlier_;
+    const bool is_token = Shape::returns ? thread_ < count && token + thread_ >= earlier_
+                                         : token + thread_ < all_.length;
     if constexpr (Shape::low_rank) {
       shared_.beta[thread_] = 1.0f;
     } else if constexpr (Shape::corrects) {
@@ -209,7 +213,7 @@ class operand_maker {
     walk_item<Shape>& item = shared_.items[ring_.stage()];
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
     if constexpr (Shape::by_column) {
-      load_next(segment.end < count ? token : token + count);
+      load_next(segment.end < count ? token : behind(token));
     } else {
       copy_values(token, item.v);
     }
@@ -232,15 +236,15 @@ class operand_maker {
     if constexpr (Shape::corrects) {
       if (poison < Shape::tokens) clear_from(poison, item);
     }
-    const std::int64_t next = token + count;
+    const std::int64_t next = behind(token);
     const bool goes_on = segment.end >= count && next < all_.length;
     if (goes_on) {
       ask_for_gates(next);
       copy_updates(next);
       if (!Shape::low_rank && !Shape::by_column) copy_keys(next);
       // Where columns decay, rows of the next chunk are on their way already.
-      const std::int64_t to_fetch = Shape::by_column ? next + count_at(next) : next;
-      if (to_fetch < all_.length) {
+      const std::int64_t to_fetch = Shape::by_column ? behind(next) : next;
+      if (!Shape::by_column || to_fetch < all_.length) {
         scaler_.fetch(to_fetch, count_at(to_fetch));
         if constexpr (Shape::by_column) fetch_rows(to_fetch);
       }

@@ -11,6 +11,7 @@
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/column_decays.hpp>
 #include <tessera/kernels/delta_rule/sm90/fast_gates.hpp>
 #include <tessera/kernels/delta_rule/sm90/row_words.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
@@ -73,12 +74,15 @@ class row_scaler {
     const int first = part_ * own_tokens;
     const bool has[2] = {channel_ < channels(), channel_ + 1 < channels()};
     const std::int64_t from = token - earlier();
+    if constexpr (Shape::by_column) {
+      if (copy_column_decays(args_.decay, rows, from, count, first_, channels(), item)) return;
+    }
     if (args_.decay.type == dtype::f32) {
       const auto* next =
           static_cast<const float*>(args_.decay.data) + rows.at(from + first) + first_ + channel_;
 #pragma unroll 8
       for (int i = 0; i < own_tokens; ++i, next += rows.step) {
-        const bool used = first + i < count && from + first + i >= 0;
+        const bool used = first + i < count && (earlier() == 0 || from + first + i >= 0);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           prim::cuda::copy_async_4(prim::cuda::shared_address(sum_at(item, first + i, j)), next + j,
@@ -92,7 +96,7 @@ class row_scaler {
       float x[2] = {};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (first + i >= count || from + first + i < 0 || !has[j]) continue;
+        if (first + i >= count || !has[j] || (earlier() > 0 && from + first + i < 0)) continue;
         x[j] = prim::cuda::number_at(args_.decay.data, args_.decay.type,
                                      rows.at(from + first + i) + first_ + channel_ + j);
       }
