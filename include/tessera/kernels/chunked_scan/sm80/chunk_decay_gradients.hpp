@@ -12,9 +12,8 @@
 //
 // The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
 // W_js), whose W cancel: those of a pair have the same bits in both, as products of rounded rows
-// (chunk_decay_products.hpp), or pair by pair in f32 where decays leave the range of their factors
-// (chunk_decay_pairs.hpp). Sums of rounded d_q and d_k instead would be off by a fourth where
-// channels forget in a few tokens.
+// (chunk_decay_products.hpp), or in f32 where decays leave the range of their factors
+// (chunk_decay_pairs.hpp). Sums of rounded d_q and d_k instead would be off by a fourth.
 #pragma once
 
 #include <cstdint>
@@ -171,9 +170,8 @@ class decay_chunk : decay_products<Element, Shape, Before> {
     __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
                                             const chunked_scan_kernel_args& call, std::int64_t head,
                                             int number) {
-      const auto tile =
-          kept_tile<Shape::keys>::of(states, chunk, call, head,
-                                     min(number, (static_cast<int>(call.keys) - 1) / 16));
+      const auto tile = kept_tile<Shape::keys>::of(
+          states, chunk, call, head, min(number, (static_cast<int>(call.keys) - 1) / 16));
 #pragma unroll
       for (int depth = 0; depth < Shape::keys / 16; ++depth) {
         words[depth] = tile.template operand<Element>(depth);

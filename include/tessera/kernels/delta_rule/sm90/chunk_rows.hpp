@@ -46,7 +46,8 @@ class row_scaler {
         args_(args),
         back_(back),
         gate_(args.gate, head),
-        first_(Shape::by_column ? column : 0) {
+        first_(Shape::by_column ? column : 0),
+        earlier_(Shape::returns && back.returns ? 1 : 0) {
     channel_ = static_cast<int>(threadIdx.x) % pairs * 2;
     part_ = static_cast<int>(threadIdx.x) / pairs;
     left_[0] = left_[1] = 1.0f;
@@ -73,7 +74,7 @@ class row_scaler {
     const ordered_rows rows = shared_.rows_g;
     const int first = part_ * own_tokens;
     const bool has[2] = {channel_ < channels(), channel_ + 1 < channels()};
-    const std::int64_t from = token - earlier();
+    const std::int64_t from = token - earlier_;
     if constexpr (Shape::by_column) {
       if (copy_column_decays(args_.decay, rows, from, count, first_, channels(), item)) return;
     }
@@ -82,7 +83,7 @@ class row_scaler {
           static_cast<const float*>(args_.decay.data) + rows.at(from + first) + first_ + channel_;
 #pragma unroll 8
       for (int i = 0; i < own_tokens; ++i, next += rows.step) {
-        const bool used = first + i < count && (earlier() == 0 || from + first + i >= 0);
+        const bool used = first + i < count && (earlier_ == 0 || from + first + i >= 0);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           prim::cuda::copy_async_4(prim::cuda::shared_address(sum_at(item, first + i, j)), next + j,
@@ -96,7 +97,7 @@ class row_scaler {
       float x[2] = {};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (first + i >= count || !has[j] || (earlier() > 0 && from + first + i < 0)) continue;
+        if (first + i >= count || !has[j] || (earlier_ > 0 && from + first + i < 0)) continue;
         x[j] = prim::cuda::number_at(args_.decay.data, args_.decay.type,
                                      rows.at(from + first + i) + first_ + channel_ + j);
       }
@@ -195,7 +196,7 @@ class row_scaler {
     float factor[2] = {left_[0], left_[1]};
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      if (earlier() == 0 || length <= 0 || channel_ + j >= channels()) continue;
+      if (earlier_ == 0 || length <= 0 || channel_ + j >= channels()) continue;
       const float x =
           of_head + prim::cuda::number_at(args_.decay.data, args_.decay.type,
                                           shared_.rows_g.at(length - 1) + first_ + channel_ + j);
@@ -259,13 +260,9 @@ class row_scaler {
     }
     if (Shape::corrects && check != check) find_poison(item);
   }
-  /// Of channels that decay, so many are there.
+  /// Those that decay, so many are there.
   __device__ __forceinline__ std::int64_t channels() const {
     return Shape::by_column ? args_.value_dim - first_ : args_.key_dim;
-  }
-  /// Steps between a token and the one whose decay is in front of it.
-  __device__ __forceinline__ int earlier() const {
-    return Shape::returns && back_.returns ? 1 : 0;
   }
   /// Where a decay of the thread's two channels lies, then sums of them.
   __device__ __forceinline__ float* sum_at(walk_item<Shape>& item, int token, int j) const {
@@ -275,7 +272,6 @@ class row_scaler {
       return reinterpret_cast<float*>((j == 0 ? item.q : item.held) + place_of(token));
     }
   }
-
   /// Of log decays, or of gates of those.
   template <bool Raw>
   __device__ __forceinline__ void sum_decays(int count, walk_item<Shape>& item) {
@@ -393,6 +389,7 @@ class row_scaler {
   const back_scan& back_;
   head_gate<device_code> gate_;
   std::int64_t first_;  ///< of the channels that decay
+  int earlier_;         ///< steps between a token and the one whose decay is in front of it
   int channel_, part_;
   float least_[2], most_[2];             ///< of the thread's own sums
   float before_[2], base_[2], ends_[2];  ///< sums in front of the thread, the segment, behind it
