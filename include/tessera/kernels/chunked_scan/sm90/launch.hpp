@@ -1,6 +1,6 @@
 // Launches of linear attention in chunks with wgmma (compute capability 9.0, compiled for sm_90a):
-// the kernels of the delta rule on Hopper without their correction (delta_rule/sm90/), forward, and
-// three times for the gradients where heads decay, whose decays have none.
+// the kernels of the delta rule on Hopper without their correction (delta_rule/sm90/), forward and
+// for the three scans of gradients; those of decays of channels as on sm80, from kept states.
 //
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr, for sm_90a alone.
 #pragma once
