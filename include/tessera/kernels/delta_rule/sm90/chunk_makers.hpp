@@ -9,7 +9,6 @@
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_products.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_rows.hpp>
-#include <tessera/prim/cuda/fetch.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
 
@@ -124,24 +123,6 @@ class operand_maker {
     place.advance();
     load_item(next, place);
   }
-  /// Brings rows of a chunk near, where columns decay: they are copied once an item is empty.
-  __device__ __forceinline__ void fetch_rows(std::int64_t token) const {
-    const int count = count_at(token);
-    const auto fetch = [&](const delta_rule_input& from, const ordered_rows& rows,
-                           std::int64_t first, std::int64_t columns) {
-      constexpr int elements = 64;  // of a line
-      const auto* const elements_of = static_cast<const Element*>(from.data) + first;
-      const int lines = static_cast<int>((columns + elements - 1) / elements);
-#pragma unroll 1
-      for (int i = thread_; i < count * lines; i += threads) {
-        prim::cuda::fetch_line(elements_of + rows.at(token + i / lines) + i % lines * elements);
-      }
-    };
-    fetch(args_.q, shared_.rows_q, 0, args_.key_dim);
-    fetch(args_.k, shared_.rows_k, 0, args_.key_dim);
-    fetch(args_.v, shared_.rows_v, column_,
-          min(args_.value_dim - column_, std::int64_t{Shape::columns}));
-  }
   __device__ __forceinline__ void copy_values(std::int64_t token, unsigned char* to) const {
     recurrence::sm80::copy_rows<Element, typename Shape::value_rows, threads>(
         prim::cuda::shared_address(to), static_cast<const Element*>(args_.v.data) + column_,
@@ -243,11 +224,7 @@ class operand_maker {
       copy_updates(next);
       if (!Shape::low_rank && !Shape::by_column) copy_keys(next);
       // Where columns decay, rows of the next chunk are on their way already.
-      const std::int64_t to_fetch = Shape::by_column ? behind(next) : next;
-      if (!Shape::by_column || to_fetch < all_.length) {
-        scaler_.fetch(to_fetch, count_at(to_fetch));
-        if constexpr (Shape::by_column) fetch_rows(to_fetch);
-      }
+      if (!Shape::by_column) scaler_.fetch(next, count_at(next));
     } else if (!Shape::low_rank && !Shape::by_column) {
       prim::cuda::commit_copies();
     }
