@@ -77,6 +77,8 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k256, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k64, 0, 0, 0, 0>
 #if defined(TESSERA_CUDA_SM90)
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_backward_chunk_k128, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_backward_chunk_k64, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k64, 0, 0, 0, 0>
 #endif
@@ -89,8 +91,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8d6c24f940fe37f1";
-  if (kind == device_kind::cuda) return "618c03ea300f400e";
+  if (kind == device_kind::cpu) return "b821b033ae3ca541";
+  if (kind == device_kind::cuda) return "9b95ffe6781a860f";
   return {};
 }
 

@@ -388,6 +388,8 @@ set(tessera_units_cuda_sm90
   units/cuda_sm90/attention_backward_f16_d128.cu
   units/cuda_sm90/attention_backward_f16_to_d256.cu
   units/cuda_sm90/attention_backward_f16_to_d96.cu
+  units/cuda_sm90/chunked_scan_bf16_backward_chunk_k128.cu
+  units/cuda_sm90/chunked_scan_bf16_backward_chunk_k64.cu
   units/cuda_sm90/chunked_scan_bf16_forward_chunk.cu
   units/cuda_sm90/delta_rule_bf16_forward_chunk.cu
   units/cuda_sm90/latent_attention_bf16.cu

@@ -136,7 +136,7 @@ FAMILIES = [
         "legal": ".type = dtype::bf16",
         "broken": {
             "type_is_floating": ".type = dtype::i32",
-            "sm90_rows_are_forward_chunks_of_bf16": ".target = backend::cuda_sm90",
+            "sm90_rows_are_chunks_of_bf16": ".target = backend::cuda_sm90",
             "cuda_key_dim_is_known": ".target = backend::cuda_sm80, .key_dim = 96",
             "cpu_rows_take_any_key_dim": ".key_dim = 64",
             "chunks_are_products_of_16_bits": ".form = chunked_scan_form::chunk",

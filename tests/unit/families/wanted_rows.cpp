@@ -91,5 +91,30 @@ TEST(wanted_rows, of_prompts_have_chunks_where_those_run_them) {
   EXPECT_NE(wanted_row_of<chunked_scan_family>(demand, device, {}), "");
 }
 
+TEST(wanted_rows, of_gradients_on_hopper_have_decays_of_channels_or_none_of_heads) {
+  chunked_scan_demand demand{.type = dtype::bf16,
+                             .pass = chunked_scan_pass::backward,
+                             .decay = chunked_scan_decay::keys,
+                             .sequences = 1,
+                             .tokens = 4096,
+                             .heads = 8,
+                             .keys = 128,
+                             .values = 128};
+  const auto has_row = [&] {
+    const auto wanted = chunked_scan_family::wanted_config(demand, backend::cuda_sm90, {});
+    return wanted && wanted->form == chunked_scan_form::chunk && runs(*wanted, demand);
+  };
+  EXPECT_TRUE(has_row());
+  demand.decay_gradients = true;
+  EXPECT_FALSE(has_row()) << "of decays of heads";
+  demand.channels = true;
+  EXPECT_TRUE(has_row());
+  demand.bonus = true;
+  EXPECT_FALSE(has_row());
+  demand.bonus = false;
+  demand.values = 192;
+  EXPECT_FALSE(has_row()) << "states are transposed";
+}
+
 }  // namespace
 }  // namespace tessera

@@ -57,10 +57,10 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .key_dims = {64, most_chunk_keys},
       },
       {
-          .about = "sm90: prompts likewise with wgmma",
+          .about = "sm90: prompts likewise with wgmma, gradients beside decays of heads",
           .targets = {cuda_sm90},
           .types = {dtype::bf16},
-          .passes = {forward},
+          .passes = {forward, backward},
           .forms = {chunk},
           .key_dims = {64, most_chunk_keys},
       },

@@ -68,8 +68,9 @@ constexpr int chunk_shared_bytes(chunked_scan_config config) noexcept {
   if (!goes_by_chunks(config)) return 0;
   const bool wide = config.key_dim > 64;
   constexpr int kilobyte = 1024;
-  if (config.target == backend::cuda_sm90) return (wide ? 217 : 150) * kilobyte;
-  if (config.pass == chunked_scan_pass::forward) return (wide ? 111 : 78) * kilobyte;
+  const bool forward = config.pass == chunked_scan_pass::forward;
+  if (config.target == backend::cuda_sm90) return (wide ? 217 : forward ? 150 : 176) * kilobyte;
+  if (forward) return (wide ? 111 : 78) * kilobyte;
   // Chunks of f16 have decays of heads alone; of bf16 the largest are those of transposed states
   // and of gradients of decays.
   if (config.type == dtype::f16) return (wide ? 94 : 62) * kilobyte;

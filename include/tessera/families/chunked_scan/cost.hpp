@@ -73,8 +73,9 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   // Backward there are three such scans; gradients of decays take as long again.
   if (backward) work.flops *= 3.0;
   if (demand.decay_gradients) work.flops *= 2.0;
-  // Decays of channels scale rows of queries and keys.
-  work.product_share = demand.channels ? (hopper ? 0.2 : 0.11) : (hopper ? 0.37 : 0.2);
+  // Decays of channels scale rows of queries and keys, backward values and answers.
+  const double of_channels = !hopper ? 0.11 : backward ? 0.16 : 0.2;
+  work.product_share = demand.channels ? of_channels : (hopper ? 0.37 : 0.2);
   return work;
 }
 

@@ -66,6 +66,20 @@ struct fits_of<chunked_scan_config> {
                     "gradients of decays are wanted, the row's chunks of f16 keep no states for "
                     "them: those leave its range");
               }},
+      fit_rule<config, asked>{
+          .name = "gradients of decays of heads",
+          .distance = 1,
+          .holds =
+              [](const config& row, const asked& wanted) noexcept {
+                return row.target != backend::cuda_sm90 || row.pass == chunked_scan_pass::forward ||
+                       wanted.channels || !wanted.decay_gradients;
+              },
+          .obstacle =
+              [](const config&, const asked&) {
+                return std::string(
+                    "gradients of decays of heads are wanted, the row has those of decays of "
+                    "channels: those of cuda_sm80 have both");
+              }},
       fit_rule<config, asked>{.name = "bonus",
                               .distance = 1,
                               .holds =

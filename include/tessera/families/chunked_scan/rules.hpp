@@ -15,7 +15,7 @@ namespace tessera {
 enum class chunked_scan_rule : std::uint8_t {
   none,
   type_is_floating,
-  sm90_rows_are_forward_chunks_of_bf16,
+  sm90_rows_are_chunks_of_bf16,
   cuda_key_dim_is_known,
   cpu_rows_take_any_key_dim,
   chunks_are_products_of_16_bits,
@@ -31,8 +31,8 @@ constexpr std::string_view sentence_of(chunked_scan_rule rule) noexcept {
       return "the row is legal";
     case chunked_scan_rule::type_is_floating:
       return "type is f32, f16 or bf16";
-    case chunked_scan_rule::sm90_rows_are_forward_chunks_of_bf16:
-      return "rows of cuda_sm90 go forward by chunks of bf16: no others are written with wgmma";
+    case chunked_scan_rule::sm90_rows_are_chunks_of_bf16:
+      return "rows of cuda_sm90 go by chunks of bf16: no others are written with wgmma";
     case chunked_scan_rule::cuda_key_dim_is_known:
       return "key_dim of a CUDA row is 64, 128, 256 or 1024";
     case chunked_scan_rule::cpu_rows_take_any_key_dim:
@@ -62,9 +62,8 @@ constexpr chunked_scan_rule broken_rule(chunked_scan_config config) noexcept {
   }
   if (is_cuda(config.target)) {
     if (config.target == backend::cuda_sm90 &&
-        (!goes_by_chunks(config) || config.type != dtype::bf16 ||
-         config.pass != chunked_scan_pass::forward)) {
-      return chunked_scan_rule::sm90_rows_are_forward_chunks_of_bf16;
+        (!goes_by_chunks(config) || config.type != dtype::bf16)) {
+      return chunked_scan_rule::sm90_rows_are_chunks_of_bf16;
     }
     const bool known = is_recurrent_key_dim(config.key_dim);
     return known ? chunked_scan_rule::none : chunked_scan_rule::cuda_key_dim_is_known;

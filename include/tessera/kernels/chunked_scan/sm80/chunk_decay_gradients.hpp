@@ -11,14 +11,16 @@
 // of the token before it. The gradient of u is the sum of (v_t . d_out_t) scale q_t k_t.
 //
 // The last is a sum of differences, sum over s >= t of (sum over j < s of W_sj - sum over j > s of
-// W_js), whose W cancel: they are computed once, in f32. Sums of rounded d_q and d_k instead would
-// be off by a fourth where channels forget in a few tokens.
+// W_js), whose W cancel: those of a pair have the same bits in both, as products of rounded rows
+// (chunk_decay_products.hpp), or in f32 where decays leave the range of their factors
+// (chunk_decay_pairs.hpp). Sums of rounded d_q and d_k instead would be off by a fourth.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
-#include <tessera/kernels/chunked_scan/sm80/chunk_decay_pairs.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_decay_products.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
 #include <tessera/kernels/chunked_scan/sm80/kept_states.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
@@ -31,8 +33,8 @@ namespace tessera::kernels::chunked_scan::sm80 {
 
 /// `Before`: queries read the state in front of their token.
 template <class Element, class Shape, bool Before>
-class decay_chunk : decay_pairs<Element, Shape, Before> {
-  using base = decay_pairs<Element, Shape, Before>;
+class decay_chunk : decay_products<Element, Shape, Before> {
+  using base = decay_products<Element, Shape, Before>;
   using memory = decay_memory<Shape>;
   using base::add_pairs;
   using base::batch;
@@ -47,6 +49,7 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   using base::own_channel;
   using base::query;
   using base::shared_;
+  using typename base::answers_of;
 
  public:
   __device__ __forceinline__ decay_chunk(const decay_gradients& args, memory& shared,
@@ -76,9 +79,11 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     first_channel_ = tile * Shape::columns;
     count_ = static_cast<int>(min(all_.length - first_, std::int64_t{Shape::tokens}));
     chunk_ = first_chunk_of(args_.states, all_) + chunk;
-    multiply();
     const bool has_channel = own_channel() < call_.keys;
-    if (has_channel) {
+    const bool multiplies = multiply(has_channel);
+    if (has_channel && multiplies) {
+      if (!is_second_) take_products();
+    } else if (has_channel) {
       if (is_second_) {
         take_keys();
       } else {
@@ -89,7 +94,7 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
 #pragma unroll 1
       for (int i = 0; i < 2; ++i) add_pairs(own, Shape::pairs * (is_second_ ? 1 + i : 3 * i));
     }
-    __syncthreads();
+    if (!multiplies) __syncthreads();
     if (!is_second_) {
       if (has_channel) {
         sum_up();
@@ -104,9 +109,9 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   }
 
  private:
-  /// Products on the matrix unit: scores, and what states have for d_out and v.
-  __device__ __forceinline__ void multiply() {
-    using answers_of = recurrence::sm80::chunk_answers<Element, Shape>;
+  /// Products on the matrix unit: what states have for d_out and v, and what pairs of tokens have,
+  /// which is true, if the decays of the chunk allow it; else scores.
+  __device__ __forceinline__ bool multiply(bool has_channel) {
     copy<typename Shape::key_rows>(shared_.rows.d_out, call_.d_out, shared_.rows_d_out, 0,
                                    call_.values);
     copy<typename Shape::key_rows>(shared_.rows.v, call_.v, shared_.rows_v, 0, call_.values);
@@ -115,23 +120,40 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     copy<typename Shape::value_rows>(shared_.k, call_.k, shared_.rows_k, first_channel_,
                                      call_.keys);
     prim::cuda::commit_copies();
-    if (own_channel() < call_.keys) base::put_decays();
-    prim::cuda::wait_copies<0>();
-    __syncthreads();
-    const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
-    const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v);
-    make_scores(d_out, v, warp_);
+    base::fetch_decays();
     const int tile = first_channel_ / 16 + warp_;
     const kept_columns of_s(args_.states.of_s, chunk_, call_, head_, tile);
     const kept_columns of_d(args_.states.of_d, chunk_, call_, head_, tile);
+    const bool beyond = has_channel && base::put_decays();
+    const float left = has_channel && is_second_ ? behind() : 0.0f;
+    prim::cuda::wait_copies<0>();
+    const bool multiplies = __syncthreads_or(beyond ? 1 : 0) == 0;
+    const std::uint32_t d_out = prim::cuda::shared_address(shared_.rows.d_out);
+    const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v);
+    prim::cuda::accumulator scores[8] = {};
+    recurrence::sm80::multiply_rows<Element, Shape, 1>(scores, d_out, v, warp_, 0);
+    if (multiplies) {
+      base::put_weights(scores, warp_);
+      if (Before) __syncthreads();
+      if (has_channel) base::scale_rows(left);
+    } else {
+      put_scores(scores, warp_);
+      if (has_channel) base::raise_decays();
+    }
+    make_products(of_s, of_d);
     answers_of queries = {}, keys = {};
     queries.read(of_s, d_out);
     keys.read(of_d, v);
-    make_products(of_s, of_d);
     __syncthreads();
-    put(shared_.sums.of_queries, queries);
-    put(shared_.sums.of_keys, keys);
+    if (multiplies) {
+      base::multiply_pairs(queries, keys, warp_);
+      base::put_sums(queries, keys, warp_);
+    } else {
+      put(shared_.sums.of_queries, queries);
+      put(shared_.sums.of_keys, keys);
+    }
     __syncthreads();
+    return multiplies;
   }
   /// Rows of `columns` from column `first` on.
   template <class Tile>
@@ -142,24 +164,28 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
         prim::cuda::shared_address(to), static_cast<const Element*>(from.data) + first, rows,
         first_, count_, static_cast<int>(columns) - first);
   }
-  /// The tile of a warp, as `chunk_answers::read` takes it. One behind the last is another: its
-  /// threads have no channel.
+  /// The tile of a warp, as `chunk_answers::read` takes it, all of it asked for at once. One behind
+  /// the last is another: its threads have no channel.
   struct kept_columns {
     __device__ __forceinline__ kept_columns(uint4* states, std::int64_t chunk,
                                             const chunked_scan_kernel_args& call, std::int64_t head,
-                                            int number)
-        : tile(kept_tile<Shape::keys>::of(states, chunk, call, head,
-                                          min(number, (static_cast<int>(call.keys) - 1) / 16))) {}
+                                            int number) {
+      const auto tile = kept_tile<Shape::keys>::of(
+          states, chunk, call, head, min(number, (static_cast<int>(call.keys) - 1) / 16));
+#pragma unroll
+      for (int depth = 0; depth < Shape::keys / 16; ++depth) {
+        words[depth] = tile.template operand<Element>(depth);
+      }
+    }
     template <class>
     __device__ __forceinline__ prim::cuda::fragment_b2 operand(int, int depth, float = 1.0f) const {
-      return tile.template operand<Element>(depth);
+      return words[depth];
     }
-    kept_tile<Shape::keys> tile;
+    prim::cuda::fragment_b2 words[Shape::keys / 16];
   };
 
-  __device__ __forceinline__ void make_scores(std::uint32_t d_out, std::uint32_t v, int block) {
-    prim::cuda::accumulator scores[8] = {};
-    recurrence::sm80::multiply_rows<Element, Shape, 1>(scores, d_out, v, block, 0);
+  __device__ __forceinline__ void put_scores(const prim::cuda::accumulator (&scores)[8],
+                                             int block) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -223,7 +249,19 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     const std::int64_t next = first_ + count_;
     float decays[batch];
     base::load_decays(next, min(next + 1, all_.length), decays);
-    return args_.scale_of_d * decays[0];
+    return args_.scale_of_d * prim::cuda::exp2_fast(decays[0]);
+  }
+
+  /// Products have done everything but exp(G_end) <S, D>, and what tokens have for the bonus.
+  __device__ __forceinline__ void take_products() {
+    const auto& of = shared_.of_products;
+    whole_ = of.front[channel_] * of.behind[channel_] * shared_.products[channel_];
+    if (Before && args_.of_u != nullptr) {
+      put_bonus(of.bonus[0][channel_] + of.bonus[1][channel_]);
+    }
+  }
+  __device__ __forceinline__ void put_bonus(float own) const {
+    args_.of_u[(chunk_ * call_.heads + head_) * call_.keys + own_channel()] = own;
   }
 
   /// exp(G_s) q_s (S d_out_s), which the first token has for none where queries read in front of
@@ -251,9 +289,7 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
     }
     of_queries(Shape::tokens - 1) = 0.0f;
     whole_ = left * behind() * shared_.products[channel_];
-    if (args_.of_u != nullptr) {
-      args_.of_u[(chunk_ * call_.heads + head_) * call_.keys + own_channel()] = own;
-    }
+    if (args_.of_u != nullptr) put_bonus(own);
   }
   /// exp(G_end - G_j) k_j (D v_j), of which those of j < t are all but those of j >= t.
   __device__ __forceinline__ void take_keys() {
@@ -298,12 +334,15 @@ class decay_chunk : decay_pairs<Element, Shape, Before> {
   /// From there to memory, by both threads of a channel.
   __device__ __forceinline__ void store_gradients() {
     const ordered_rows rows = shared_.rows_d_gk;
+    prim::cuda::with_elements(call_.d_gk.data, call_.d_gk.type, [&](auto* elements) {
+      using element = std::remove_pointer_t<decltype(elements)>;
+      element* next = elements + rows.at(first_ + (is_second_ ? 1 : 0)) + own_channel();
 #pragma unroll 4
-    for (int t = is_second_ ? 1 : 0; t < count_; t += 2) {
-      const float gradient = of_queries(t);
-      prim::cuda::put_number(call_.d_gk.data, call_.d_gk.type, rows.at(first_ + t) + own_channel(),
-                             call_.raw_decay ? gradient * base::slope(t) : gradient);
-    }
+      for (int t = is_second_ ? 1 : 0; t < count_; t += 2, next += 2 * rows.step) {
+        const float gradient = of_queries(t);
+        *next = prim::nearest<element>(call_.raw_decay ? gradient * base::slope(t) : gradient);
+      }
+    });
   }
   /// Of a head, over its channels, those of the first block first: a warp for each token.
   __device__ __forceinline__ void add_channels(bool first, bool last) {

@@ -54,6 +54,16 @@ class channel_sums {
   float numbers_[Shape::tokens][Shape::columns];
 };
 
+/// What chunks have whose gradients of decays are products (chunk_decay_products.hpp).
+template <class Shape>
+struct decay_factors {
+  alignas(1024) unsigned char weights[Shape::weight_rows::bytes];  ///< P
+  float front[Shape::columns], behind[Shape::columns];             ///< of S and of D
+  float halves[2][Shape::columns];  ///< sums of log decays of half of the tokens
+  float bonus[2][Shape::columns];   ///< gradients of the bonus of half of the tokens
+  float own[Shape::tokens];         ///< v_t . d_out_t
+};
+
 template <class Shape>
 struct decay_memory {
   struct rows_of_operands {
@@ -69,8 +79,11 @@ struct decay_memory {
   };
   alignas(1024) unsigned char q[Shape::value_rows::bytes];
   unsigned char k[Shape::value_rows::bytes];
-  float decays[Shape::tokens][Shape::columns];
-  decay_scores<Shape> scores;
+  float decays[Shape::tokens][Shape::columns];  ///< logarithms to base 2, or what they leave
+  union {
+    decay_factors<Shape> of_products;
+    decay_scores<Shape> scores;
+  };
   float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
   float products[Shape::columns];  ///< <S, D>
   float of_head[Shape::tokens];    ///< gradients of a head's decays, of the channels so far

@@ -6,7 +6,9 @@
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
 
@@ -30,7 +32,7 @@ class decay_rows {
 
   static constexpr int batch = 8;  ///< tokens whose loads are under way
 
-  /// Decays of `batch` tokens from step `first` on; of those from `end` on 1.
+  /// Log decays of `batch` tokens from step `first` on, to base 2; of those from `end` on 0.
   __device__ __forceinline__ void load_decays(std::int64_t first, std::int64_t end,
                                               float (&decays)[batch]) const {
     float x[batch];
@@ -54,29 +56,64 @@ class decay_rows {
     add(call_.gk, shared_.rows_gk, own_channel(), call_.raw_decay);
 #pragma unroll
     for (int i = 0; i < batch; ++i) {
-      decays[i] = first + i < end ? prim::cuda::exp2_fast(log2_decay(x[i])) : 1.0f;
+      decays[i] = first + i < end ? log2_decay(x[i]) : 0.0f;
     }
   }
-  /// Half of the chunk's tokens are the thread's.
-  __device__ __forceinline__ void put_decays() const {
+  /// Brings decays of channels of the chunk near, which are read a few at a time.
+  __device__ __forceinline__ void fetch_decays() const {
+    if (call_.gk.data == nullptr) return;
+    const int bytes = static_cast<int>(size_of(call_.gk.type));
+    constexpr int line = 128;
+    const int lines = (Shape::columns * bytes + line - 1) / line;
+    const auto* const first = static_cast<const unsigned char*>(call_.gk.data);
+    for (int i = static_cast<int>(threadIdx.x); i < count_ * lines; i += Shape::threads) {
+      const int channel = first_channel_ + i % lines * (line / bytes);
+      if (channel >= call_.keys) continue;
+      prim::cuda::fetch_line(first + (shared_.rows_gk.at(first_ + i / lines) + channel) * bytes);
+    }
+  }
+  /// Logarithms of the decays of half of the chunk's tokens, which are the thread's, and their sum;
+  /// whether this, or one on the way to it, is more than factors of rows have.
+  __device__ __forceinline__ bool put_decays() const {
     constexpr int own = Shape::tokens / 2;
+    constexpr float most = 80.0f;  // of a chunk, so that no factor leaves [2^-80, 2^80]
+    float sum = 0.0f;
+    bool beyond = false;
 #pragma unroll 1
     for (int first = is_second_ ? own : 0, end = first + own; first < end; first += batch) {
       float decays[batch];
       load_decays(first_ + first, first_ + count_, decays);
 #pragma unroll
-      for (int i = 0; i < batch; ++i) shared_.decays[first + i][channel_] = decays[i];
+      for (int i = 0; i < batch; ++i) {
+        shared_.decays[first + i][channel_] = decays[i];
+        sum += decays[i];
+        beyond = beyond || !(fabsf(sum) <= most);
+      }
+    }
+    shared_.of_products.halves[is_second_ ? 1 : 0][channel_] = sum;
+    return beyond;
+  }
+  /// The same as factors.
+  __device__ __forceinline__ void raise_decays() const {
+    constexpr int own = Shape::tokens / 2;
+    const int first = is_second_ ? own : 0;
+#pragma unroll 4
+    for (int t = first; t < first + own; ++t) {
+      shared_.decays[t][channel_] = prim::cuda::exp2_fast(shared_.decays[t][channel_]);
     }
   }
   __device__ __forceinline__ float decay(int t) const {
     return shared_.decays[t][channel_];
   }
-  /// The channel's number of a token; behind the last 0.
+  /// Where the channel's number of a token lies.
+  __device__ __forceinline__ std::uint32_t place_of(int t) const {
+    return Shape::value_rows::offset(static_cast<std::uint32_t>(t),
+                                     static_cast<std::uint32_t>(channel_ / 8)) +
+           static_cast<std::uint32_t>(channel_ % 8 * 2);
+  }
+  /// Behind the last token 0.
   __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
-    const std::uint32_t at = Shape::value_rows::offset(static_cast<std::uint32_t>(t),
-                                                       static_cast<std::uint32_t>(channel_ / 8)) +
-                             static_cast<std::uint32_t>(channel_ % 8 * 2);
-    return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + at));
+    return prim::cuda::float_of(*reinterpret_cast<const Element*>(rows + place_of(t)));
   }
   __device__ __forceinline__ float query(int t) const {
     return call_.scale * number(shared_.q, t);

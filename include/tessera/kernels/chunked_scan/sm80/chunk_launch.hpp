@@ -13,8 +13,9 @@
 #include <tessera/families/chunked_scan/kernel_args.hpp>
 #include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_bonus_gradients.hpp>
-#include <tessera/kernels/chunked_scan/sm80/chunk_decay_gradients.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_forward.hpp>
+#include <tessera/kernels/chunked_scan/sm80/chunk_scratch.hpp>
+#include <tessera/kernels/chunked_scan/sm80/decay_launch.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/recurrence/sm80/head_group.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -44,7 +45,7 @@ struct chunk_kernels {
   static constexpr bool takes_channels = !recurrence::sm80::range_is_short<element>;
   /// For the gradients of decays, as operands of products.
   static constexpr bool keeps_states = is_backward && takes_channels;
-  using of_decays = decay_shape<keys>;
+  using of_decays = decay_kernels<element, keys>;
   using kernel_type = chunk_kernel<is_backward>;
   /// With decays of heads a warp has 32 of 128 columns; decays of channels need its registers.
   /// Scans of gradients spill with 32: all have 64 columns a block.
@@ -82,9 +83,6 @@ struct chunk_kernels {
     }
     return of_columns<chunk_decay::heads>(columns);
   }
-  template <bool Before>
-  static constexpr auto of_decay_gradients = &make_decay_gradients<element, of_decays, Before>;
-
   static auto entries() {
     constexpr std::size_t further = keeps_states ? 6 : is_backward ? 1 : takes_channels ? 2 : 0;
     std::array<prim::cuda::kernel_entry,
@@ -109,10 +107,9 @@ struct chunk_kernels {
       add_both(chunk_decay::values);
       add(chunk_decay::bonus, bonus_columns);
       add(chunk_decay::values_and_bonus, bonus_columns);
-      constexpr std::size_t bytes = sizeof(decay_memory<of_decays>);
-      static_assert(bytes <= chunk_shared_bytes(Kernel::config));
-      all[count++] = cuda::entry_of(of_decay_gradients<false>, bytes);
-      all[count++] = cuda::entry_of(of_decay_gradients<true>, bytes);
+      static_assert(of_decays::shared_bytes <= chunk_shared_bytes(Kernel::config));
+      all[count++] = of_decays::template entry_of<false>();
+      all[count++] = of_decays::template entry_of<true>();
       all[count++] = cuda::entry_of(&add_bonus_gradients<element>);
     }
     return all;
@@ -149,74 +146,6 @@ cudaError_t launch_chunks(const chunked_scan_kernel_args& args, int multiprocess
                           cudaStream_t stream) {
   chunk_launch<false> launch{.call = args, .scans = {forward_scan_of(args)}};
   return launch_scans<Kernel>(launch, 1, decay_of(args), multiprocessors, stream);
-}
-
-/// The workspace of a way back by chunks, placed from `base` on; null: nothing is placed.
-struct chunk_scratch {
-  chunked_scan_rows d_k{}, d_v{};  ///< of each head of queries
-  chunk_states kept{};
-  float* of_u = nullptr;   ///< what chunks have for the gradient of the bonus
-  bool of_decays = false;  ///< gradients of decays, or of the bonus, are wanted
-  std::size_t bytes = 0;
-
-  /// `key_dim`: of the row.
-  chunk_scratch(const chunked_scan_kernel_args& call, int key_dim, std::byte* base)
-      : d_k(call.d_k),
-        d_v(call.d_v),
-        of_decays(call.d_g.data != nullptr || call.d_gk.data != nullptr ||
-                  call.d_u.data != nullptr) {
-    cuda::workspace_parts parts(base);
-    const std::int64_t entries = recurrence::entries_of(call);
-    if (call.heads != call.kv_heads) {
-      const auto share = [&](chunked_scan_rows& rows, std::int64_t columns) {
-        float* numbers = nullptr;
-        parts.take(numbers, entries * call.tokens * call.heads * columns);
-        rows = {.data = numbers,
-                .type = dtype::f32,
-                .entry = call.tokens * call.heads * columns,
-                .token = call.heads * columns,
-                .head = columns};
-      };
-      share(d_k, call.keys);
-      share(d_v, call.values);
-    }
-    if (of_decays) {
-      const std::int64_t of_entry = (call.tokens + chunk_states::tokens - 1) / chunk_states::tokens;
-      const bool packed = call.cu_seqlens != nullptr;
-      const std::int64_t chunks = packed ? of_entry + call.sequences : entries * of_entry;
-      const std::int64_t tiles = chunks * call.heads * ((call.keys + 15) / 16);
-      parts.take(kept.of_s, tiles * key_dim * 2);
-      parts.take(kept.of_d, tiles * key_dim * 2);
-      kept.entry = packed ? 0 : of_entry;
-      if (call.d_u.data != nullptr) parts.take(of_u, chunks * call.heads * call.keys);
-    }
-    bytes = parts.bytes();
-  }
-};
-
-/// Gradients of decays of channels or heads, behind the scans that keep states.
-template <class Kernel>
-cudaError_t launch_decay_gradients(decay_gradients args, cudaStream_t stream) {
-  using shape = typename chunk_kernels<Kernel>::of_decays;
-  const chunked_scan_kernel_args& call = args.call;
-  // Gradients of a head's decays are sums over all channels.
-  const std::int64_t tiles = (call.keys + shape::columns - 1) / shape::columns;
-  args.tiles = call.d_g.data != nullptr ? 1 : static_cast<int>(tiles);
-  const std::int64_t states = sequences_with_rest(call) * call.heads;
-  if (states <= 0) return cudaSuccess;
-  dim3 grid = cuda::grid_of(states * args.tiles);
-  // Blocks take chunks in turn: lengths of packed sequences are not known here, and blocks for the
-  // longest possible one would be mostly empty.
-  const std::int64_t average = call.tokens / std::max<std::int64_t>(call.sequences, 1);
-  const std::int64_t length =
-      call.cu_seqlens != nullptr ? std::min(call.tokens, 4 * average) : call.tokens;
-  const std::int64_t chunks = (length + shape::tokens - 1) / shape::tokens;
-  grid.y = static_cast<unsigned>(std::clamp<std::int64_t>(chunks, 1, UINT16_MAX));
-  using kernels = chunk_kernels<Kernel>;
-  return prim::cuda::launch_kernel(
-      call.u.data != nullptr ? kernels::template of_decay_gradients<true>
-                             : kernels::template of_decay_gradients<false>,
-      grid, shape::threads, static_cast<int>(sizeof(decay_memory<shape>)), stream, false, args);
 }
 
 /// Behind those: the bonus has a sum over all tokens.
@@ -256,28 +185,15 @@ cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* 
                                  .states = scratch.kept,
                                  .scale_of_d = of_keys.final_scale,
                                  .of_u = scratch.of_u};
-      code = launch_decay_gradients<Kernel>(args, stream);
+      using decays = typename chunk_kernels<Kernel>::of_decays;
+      code = call.u.data != nullptr ? decays::template launch<true>(args, stream)
+                                    : decays::template launch<false>(args, stream);
       if (code == cudaSuccess && call.d_u.data != nullptr) {
         code = launch_bonus_gradients<Kernel>(args, stream);
       }
     }
   }
-  if (call.heads == call.kv_heads) return code;
-  const auto add_shares = [&](const chunked_scan_rows& from, const chunked_scan_rows& to,
-                              std::int64_t columns) {
-    if (code != cudaSuccess) return;
-    code = recurrence::sm80::launch_head_shares<chunked_scan_rows>(
-        {.shares = static_cast<const float*>(from.data),
-         .tokens = call.tokens,
-         .entries = recurrence::entries_of(call),
-         .heads = call.heads,
-         .group = call.heads / call.kv_heads,
-         .columns = columns},
-        to, stream);
-  };
-  add_shares(scratch.d_k, call.d_k, call.keys);
-  add_shares(scratch.d_v, call.d_v, call.values);
-  return code;
+  return code == cudaSuccess ? add_head_shares(call, scratch, stream) : code;
 }
 
 }  // namespace tessera::kernels::chunked_scan::sm80

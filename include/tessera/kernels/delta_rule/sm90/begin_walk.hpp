@@ -33,11 +33,12 @@ __device__ __forceinline__ void clear_shared(unsigned char* rows, int bytes) {
   }
 }
 
-/// Barriers, rows of operands, zeros above diagonals.
+/// Barriers, rows of operands, zeros above diagonals. `returns`: queries are of heads of keys and
+/// values, keys and values of heads of queries.
 template <class Memory>
 __device__ __forceinline__ void begin_walk(Memory& shared, const delta_rule_kernel_args& args,
                                            const further_decays& further, const sequence& all,
-                                           std::int64_t head) {
+                                           std::int64_t head, bool returns = false) {
   using shape = typename Memory::shape;
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < shape::columns; i += shape::threads) {
@@ -45,16 +46,19 @@ __device__ __forceinline__ void begin_walk(Memory& shared, const delta_rule_kern
   }
   for (auto& item : shared.items) {
     clear_shared<shape::threads>(item.weights, shape::weight_rows::bytes);
-    if (shape::corrects) clear_shared<shape::threads>(item.inverse, shape::weight_rows::bytes);
+    if constexpr (shape::corrects) {
+      clear_shared<shape::threads>(item.inverse, shape::weight_rows::bytes);
+    }
     if constexpr (shape::low_rank) {
       clear_shared<shape::threads>(item.own_weights, shape::weight_rows::bytes);
     }
   }
   if (thread == 0) {
     const std::int64_t key_head = recurrence::shared_head(head, args.value_heads, args.key_heads);
-    shared.rows_q = ordered_rows::of(args.q, all, shape::corrects ? key_head : head);
-    shared.rows_k = ordered_rows::of(args.k, all, key_head);
-    shared.rows_v = ordered_rows::of(args.v, all, shape::corrects ? head : key_head);
+    const std::int64_t writing_head = returns ? head : key_head;
+    shared.rows_q = ordered_rows::of(args.q, all, shape::corrects || returns ? key_head : head);
+    shared.rows_k = ordered_rows::of(args.k, all, writing_head);
+    shared.rows_v = ordered_rows::of(args.v, all, shape::corrects ? head : writing_head);
     shared.rows_g = ordered_rows::of(args.decay, all, head);
     shared.rows_beta = ordered_rows::of(shape::corrects ? args.beta : further.of_heads, all, head);
     shared.rows_out = ordered_rows::of(args.out, all, head);

@@ -26,25 +26,41 @@
 
 namespace tessera::kernels::delta_rule::sm90 {
 
+/// What a block does, of a scan of gradients as `back` says; walk(shared, all, head, column) is
+/// what those do that have the state.
+template <class Element, class Shape, class Walk>
+__device__ __forceinline__ void take_chunks_through(const delta_rule_kernel_args& args,
+                                                    const further_decays& further,
+                                                    const back_scan& back, int tiles,
+                                                    unsigned char* memory, const Walk& walk) {
+  auto& shared = *reinterpret_cast<walk_memory<Shape>*>(memory);
+  const recurrence::tile_item item(blockIdx.x, tiles, args.value_heads);
+  const std::int64_t column = item.tile * Shape::columns, head = item.head;
+  if (Shape::returns && column >= args.value_dim) return;
+  const sequence all = sequence_of<device_code>(args, item.sequence);
+  if (is_without_states<Shape>(args, all, head, column)) return;
+
+  begin_walk(shared, args, further, all, head, Shape::returns && back.returns);
+  if (prim::cuda::warpgroup_index() < Shape::maker_threads / 128) {
+    prim::cuda::give_registers<Shape::maker_registers>();
+    operand_maker<Element, Shape>(args, further, back, shared, all, head, column).make_all();
+  } else {
+    prim::cuda::take_registers<Shape::walker_registers>();
+    walk(shared, all, head, column);
+  }
+}
+
 template <class Element, class Shape>
 __global__ void __launch_bounds__(Shape::threads, 1)
     chunk_through(__grid_constant__ const delta_rule_kernel_args args,
                   __grid_constant__ const further_decays further, int tiles) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<walk_memory<Shape>*>(memory);
-  const recurrence::tile_item item(blockIdx.x, tiles, args.value_heads);
-  const std::int64_t column = item.tile * Shape::columns, head = item.head;
-  const sequence all = sequence_of<device_code>(args, item.sequence);
-  if (is_without_states<Shape>(args, all, head, column)) return;
-
-  begin_walk(shared, args, further, all, head);
-  if (prim::cuda::warpgroup_index() < Shape::maker_threads / 128) {
-    prim::cuda::give_registers<Shape::maker_registers>();
-    operand_maker<Element, Shape>(args, further, shared, all, head, column).make_all();
-  } else {
-    prim::cuda::take_registers<Shape::walker_registers>();
-    state_walker<Element, Shape>(args, shared, column).walk(all, head);
-  }
+  constexpr back_scan forward;
+  take_chunks_through<Element, Shape>(
+      args, further, forward, tiles, memory,
+      [&](walk_memory<Shape>& shared, const sequence& all, std::int64_t head, std::int64_t column) {
+        state_walker<Element, Shape>(args, shared, column).walk(all, head, forward);
+      });
 }
 
 }  // namespace tessera::kernels::delta_rule::sm90

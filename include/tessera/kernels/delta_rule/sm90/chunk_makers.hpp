@@ -21,8 +21,8 @@ class operand_maker {
 
  public:
   __device__ __forceinline__ operand_maker(const delta_rule_kernel_args& args,
-                                           const further_decays& further, memory& shared,
-                                           const sequence& all, std::int64_t head,
+                                           const further_decays& further, const back_scan& back,
+                                           memory& shared, const sequence& all, std::int64_t head,
                                            std::int64_t column)
       : args_(args),
         further_(further),
@@ -30,7 +30,8 @@ class operand_maker {
         all_(all),
         column_(column),
         thread_(static_cast<int>(threadIdx.x)),
-        scaler_(shared, args, head) {
+        earlier_(Shape::returns && back.returns ? 1 : 0),
+        scaler_(shared, args, back, head, column) {
     if (!Shape::corrects) constant_ = further.constant_of(all.number, head);
   }
 
@@ -38,15 +39,21 @@ class operand_maker {
     if (all_.length > 0) {
       ask_for_gates(0);
       copy_updates(0);
-      copy_keys(0);
+      if constexpr (Shape::by_column) {
+        load_item(0, ring_);
+      } else {
+        copy_keys(0);
+      }
     }
-    for (std::int64_t token = 0; token < all_.length; token += Shape::tokens) {
+    for (std::int64_t token = 0; token < all_.length; token = behind(token)) {
       const int count = count_at(token);
-      put_gates(token);
+      put_gates(token, count);
       for (chunk_segment segment; segment.end < count;) {
         walk_item<Shape>& item = shared_.items[ring_.stage()];
-        ring_.wait_empty(barriers());
-        scaler_.load(token, count, item);
+        if constexpr (!Shape::by_column) {
+          ring_.wait_empty(barriers());
+          scaler_.load(token, count, item);
+        }
         prim::cuda::wait_copies<0>();
         wait_for_makers<Shape>();
         if (Shape::corrects && !Shape::low_rank && segment.end == 0) measure_rows();
@@ -59,7 +66,7 @@ class operand_maker {
     }
     ring_.wait_empty(barriers());
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
-    scaler_.finish(facts.factors);
+    scaler_.finish(facts.factors, all_.length, behind_of_head());
     if (thread_ == 0) facts.tokens.first = facts.tokens.end = 0;
     prim::cuda::arrive(ring_.full(barriers()));
   }
@@ -68,8 +75,17 @@ class operand_maker {
   __device__ __forceinline__ std::uint32_t barriers() const {
     return prim::cuda::shared_address(&shared_.ring);
   }
+  /// Tokens of the chunk from `token` on; where columns decay, chunks begin at the same tokens from
+  /// both ends, since states in front of them are kept.
   __device__ __forceinline__ int count_at(std::int64_t token) const {
+    if (Shape::by_column && earlier_ > 0 && token == 0) {
+      return static_cast<int>((all_.length - 1) % Shape::tokens) + 1;
+    }
     return static_cast<int>(min(all_.length - token, static_cast<std::int64_t>(Shape::tokens)));
+  }
+  /// The chunk behind that of `token`.
+  __device__ __forceinline__ std::int64_t behind(std::int64_t token) const {
+    return token + (Shape::by_column ? count_at(token) : Shape::tokens);
   }
   __device__ __forceinline__ void copy_keys(std::int64_t token) const {
     copy_key_rows(token, shared_.q, args_.q, shared_.rows_q);
@@ -90,6 +106,23 @@ class operand_maker {
                                                             from.data, rows, token, count_at(token),
                                                             static_cast<int>(args_.key_dim));
   }
+  /// Starts to load what the item at `place` is made of where columns decay, once this is empty.
+  __device__ __forceinline__ void load_item(std::int64_t token,
+                                            prim::cuda::ring_place<Shape::stages> place) const {
+    place.wait_empty(barriers());
+    walk_item<Shape>& item = shared_.items[place.stage()];
+    scaler_.load(token, count_at(token), item);
+    copy_key_rows(token, item.q, args_.q, shared_.rows_q);
+    copy_key_rows(token, item.k, args_.k, shared_.rows_k);
+    copy_values(token, item.v);
+  }
+  /// That of the item behind this one, of the chunk of `next`.
+  __device__ __forceinline__ void load_next(std::int64_t next) const {
+    if (next >= all_.length) return;
+    prim::cuda::ring_place<Shape::stages> place = ring_;
+    place.advance();
+    load_item(next, place);
+  }
   __device__ __forceinline__ void copy_values(std::int64_t token, unsigned char* to) const {
     recurrence::sm80::copy_rows<Element, typename Shape::value_rows, threads>(
         prim::cuda::shared_address(to), static_cast<const Element*>(args_.v.data) + column_,
@@ -98,8 +131,8 @@ class operand_maker {
   }
   /// The thread's token of a chunk: asks for its beta, or what its head decays by besides.
   __device__ __forceinline__ void ask_for_gates(std::int64_t token) {
-    const std::int64_t at = token + thread_;
-    if (thread_ >= Shape::tokens || at >= all_.length) return;
+    const std::int64_t at = token + thread_ - earlier_;
+    if (thread_ >= Shape::tokens || token + thread_ >= all_.length || at < 0) return;
     if constexpr (Shape::low_rank) {
       return;
     } else if constexpr (Shape::corrects) {
@@ -110,9 +143,10 @@ class operand_maker {
     }
   }
   /// Behind the last token beta is 0; of low-rank updates, which have none, 1.
-  __device__ __forceinline__ void put_gates(std::int64_t token) const {
+  __device__ __forceinline__ void put_gates(std::int64_t token, int count) const {
     if (thread_ >= Shape::tokens) return;
-    const bool is_token = token + thread_ < all_.length;
+    const bool is_token = Shape::returns ? thread_ < count && token + thread_ >= earlier_
+                                         : token + thread_ < all_.length;
     if constexpr (Shape::low_rank) {
       shared_.beta[thread_] = 1.0f;
     } else if constexpr (Shape::corrects) {
@@ -120,6 +154,14 @@ class operand_maker {
     } else {
       shared_.head_decays[thread_] = is_token ? decay_ + constant_ : 0.0f;
     }
+  }
+  /// The log decay of the head behind the last token, of scans that return.
+  __device__ __forceinline__ float behind_of_head() const {
+    if (earlier_ == 0 || all_.length <= 0) return 0.0f;
+    const delta_rule_input& from = further_.of_heads;
+    if (from.data == nullptr) return constant_;
+    return constant_ +
+           prim::cuda::number_at(from.data, from.type, shared_.rows_beta.at(all_.length - 1));
   }
   /// 1 over the lengths of the rows of q and k, a thread a row; without norms 1.
   __device__ __forceinline__ void measure_rows() const {
@@ -151,10 +193,14 @@ class operand_maker {
                                             int count) {
     walk_item<Shape>& item = shared_.items[ring_.stage()];
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
-    copy_values(token, item.v);
+    if constexpr (Shape::by_column) {
+      load_next(segment.end < count ? token : behind(token));
+    } else {
+      copy_values(token, item.v);
+    }
     if (thread_ == 0) shared_.poison = Shape::tokens;
     wait_for_makers<Shape>();
-    scaler_.scale(segment, item, facts.factors);
+    scaler_.scale(segment, item, facts);
     if (Shape::corrects && !Shape::low_rank && thread_ >= segment.first && thread_ < segment.end &&
         prim::cuda::any_not_finite<float>(__float_as_uint(shared_.beta[thread_]))) {
       atomicMin(&shared_.poison, thread_);
@@ -168,15 +214,18 @@ class operand_maker {
       facts.tokens.end = min(segment.end, count);
       facts.tokens.poison = poison;
     }
-    if (poison < Shape::tokens) clear_from(poison, item);
-    const bool goes_on = segment.end >= count && token + Shape::tokens < all_.length;
-    const std::int64_t next = token + Shape::tokens;
+    if constexpr (Shape::corrects) {
+      if (poison < Shape::tokens) clear_from(poison, item);
+    }
+    const std::int64_t next = behind(token);
+    const bool goes_on = segment.end >= count && next < all_.length;
     if (goes_on) {
       ask_for_gates(next);
       copy_updates(next);
-      if (!Shape::low_rank) copy_keys(next);
-      scaler_.fetch(next, count_at(next));
-    } else if (!Shape::low_rank) {
+      if (!Shape::low_rank && !Shape::by_column) copy_keys(next);
+      // Where columns decay, rows of the next chunk are on their way already.
+      if (!Shape::by_column) scaler_.fetch(next, count_at(next));
+    } else if (!Shape::low_rank && !Shape::by_column) {
       prim::cuda::commit_copies();
     }
     const chunk_products<Element, Shape> products(shared_, item);
@@ -189,7 +238,7 @@ class operand_maker {
     } else {
       products.make_pairs();
     }
-    prim::cuda::wait_copies<1>();
+    if (!Shape::by_column) prim::cuda::wait_copies<1>();
     prim::cuda::show_writes_to_async_units();
     prim::cuda::arrive(ring_.full(barriers()));
     ring_.advance();
@@ -220,6 +269,7 @@ class operand_maker {
   const sequence& all_;
   std::int64_t column_;
   int thread_;
+  int earlier_;  ///< steps between a token and the one whose decay is in front of it
   float constant_ = 0.0f;
   float beta_ = 0.0f, decay_ = 0.0f;  ///< as they come
   row_scaler<Element, Shape> scaler_;

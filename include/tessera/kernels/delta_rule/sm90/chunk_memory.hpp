@@ -23,10 +23,14 @@ using sm80::inverse_row;
 /// A warpgroup makes operands, two have 64 columns of states each. `Corrects`: what a state holds
 /// for a key is taken away from the value that is written; linear attention writes values as they
 /// are. `LowRank`: what it holds for one row is written by another, beside the value by its key.
-template <int Keys, bool Corrects = true, bool LowRank = false>
+/// `Returns`: of gradients of linear attention (back_scan).
+template <int Keys, bool Corrects = true, bool LowRank = false, bool Returns = false>
 struct walk_shape {
   static constexpr bool corrects = Corrects;
   static constexpr bool low_rank = LowRank;
+  static constexpr bool returns = Returns;
+  static constexpr bool by_column = false;
+  static constexpr int decaying = Keys;  ///< channels that decay by themselves
   static constexpr int tokens = 64;
   static constexpr int keys = Keys;
   static constexpr int columns = 128;
@@ -39,6 +43,13 @@ struct walk_shape {
   using key_rows = panel_rows<Keys>;
   using value_rows = panel_rows<columns>;
   using weight_rows = panel_rows<tokens>;
+};
+
+/// Of gradients of linear attention: columns of a state decay by themselves, not channels of keys.
+template <int Keys>
+struct column_shape : walk_shape<Keys, false, false, true> {
+  static constexpr bool by_column = true;
+  static constexpr int decaying = column_shape::columns;
 };
 
 /// Decays of linear attention beside those of delta_rule_kernel_args, added to them: a constant of
@@ -64,6 +75,15 @@ struct own_rows<Shape, true> {
   unsigned char own_weights[Shape::weight_rows::bytes];
 };
 
+/// What scans of gradients of linear attention have besides (chunked_scan/sm80/chunk_scans.hpp).
+struct back_scan {
+  bool returns = false;  ///< a state decays by the token it has taken, not by the next
+  float token_scale = 1.0f;
+  /// From a state in memory to the one of the scan, and back.
+  float initial_scale = 1.0f, final_scale = 1.0f;
+  std::int64_t initial_column = 1;  ///< between columns of the states in front
+};
+
 struct item_tokens {
   std::int64_t token;  ///< of the chunk
   int first, end;
@@ -72,7 +92,7 @@ struct item_tokens {
 
 /// Tokens [first, end) of a chunk, rows of others are 0. The last item of a sequence has none: what
 /// is left to multiply its states by.
-template <class Shape>
+template <class Shape, bool ByColumn = Shape::by_column>
 struct walk_item : own_rows<Shape, Shape::low_rank> {
   alignas(1024) unsigned char q[Shape::key_rows::bytes];
   unsigned char held[Shape::key_rows::bytes];  ///< what reads the state: -M beta k, or M read
@@ -81,9 +101,25 @@ struct walk_item : own_rows<Shape, Shape::low_rank> {
   unsigned char weights[Shape::weight_rows::bytes];  ///< P
   unsigned char inverse[Shape::weight_rows::bytes];  ///< of values: M beta, or M (read k)
 };
+/// Where columns decay, rows of queries and keys are as they come, and values are scaled.
+template <class Shape>
+struct walk_item<Shape, true> {
+  alignas(1024) unsigned char q[Shape::key_rows::bytes];
+  unsigned char k[Shape::key_rows::bytes];
+  unsigned char v[Shape::value_rows::bytes];
+  unsigned char weights[Shape::weight_rows::bytes];  ///< P
+  float factors[Shape::tokens][Shape::columns];      ///< of answers
+
+  /// That of a token and column: those of 8 columns of neighbouring tokens lie in different banks.
+  __device__ __forceinline__ float* factor_at(int token, int column) {
+    return &factors[token][column ^ (token / 2 % 4 * 8)];
+  }
+};
 template <class Shape>
 struct alignas(16) item_facts {
-  float factors[Shape::keys];  ///< of the state in front of the item
+  float factors[Shape::decaying];  ///< of the state in front of the item
+  /// Where columns decay, those of them that belong to what was in front.
+  float left[Shape::by_column ? Shape::decaying : 4];
   item_tokens tokens;
 };
 
@@ -104,12 +140,13 @@ struct walk_memory : update_rows<Shape, Shape::low_rank> {
 
   walk_item<Shape> items[Shape::stages];
   /// As they come; of low-rank updates then what rounding takes from scaled rows of q and k.
-  alignas(1024) unsigned char q[Shape::key_rows::bytes];
-  unsigned char k[Shape::key_rows::bytes];
+  /// Where columns decay they go to items.
+  alignas(1024) unsigned char q[Shape::by_column ? 16 : Shape::key_rows::bytes];
+  unsigned char k[Shape::by_column ? 16 : Shape::key_rows::bytes];
   alignas(16) sm80::solved_rows solved;
   item_facts<Shape> facts[Shape::stages];
-  float ends[Shape::keys];
-  float sums[8][Shape::keys];
+  float ends[Shape::decaying];
+  float sums[8][Shape::decaying];
   float beta[Shape::tokens];
   float head_decays[Shape::tokens];  ///< log decays that are added to those of channels
   float scale_q[Shape::tokens], scale_k[Shape::tokens];  ///< 1 over lengths, or 1

@@ -7,12 +7,15 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/column_decays.hpp>
 #include <tessera/kernels/delta_rule/sm90/fast_gates.hpp>
 #include <tessera/kernels/delta_rule/sm90/row_words.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -24,19 +27,27 @@ using recurrence::sm80::chunk_segment;
 /// Two neighbouring channels of some of the chunk's tokens: what a thread that makes operands has.
 template <class Element, class Shape>
 class row_scaler {
-  static constexpr int pairs = Shape::keys / 2;
+  static constexpr int pairs = Shape::decaying / 2;
   static constexpr int parts = Shape::maker_threads / pairs;
   static constexpr int own_tokens = Shape::tokens / parts;
   static constexpr int batch = Shape::low_rank ? 4 : 8;  ///< tokens whose loads are under way
   using memory = walk_memory<Shape>;
+  using decaying_rows =
+      std::conditional_t<Shape::by_column, typename Shape::value_rows, typename Shape::key_rows>;
   using words = row_words<Element, Shape>;
   using raw_words = typename words::raw;
   using scaled_words = typename words::scaled;
 
  public:
   __device__ __forceinline__ row_scaler(memory& shared, const delta_rule_kernel_args& args,
-                                        std::int64_t head)
-      : shared_(shared), args_(args), gate_(args.gate, head) {
+                                        const back_scan& back, std::int64_t head,
+                                        std::int64_t column)
+      : shared_(shared),
+        args_(args),
+        back_(back),
+        gate_(args.gate, head),
+        first_(Shape::by_column ? column : 0),
+        earlier_(Shape::returns && back.returns ? 1 : 0) {
     channel_ = static_cast<int>(threadIdx.x) % pairs * 2;
     part_ = static_cast<int>(threadIdx.x) / pairs;
     left_[0] = left_[1] = 1.0f;
@@ -46,14 +57,14 @@ class row_scaler {
   __device__ __forceinline__ void fetch(std::int64_t token, int count) const {
     if (args_.decay.type != dtype::f32) return;
     constexpr int floats = 32;  // of a line
-    constexpr int lines = Shape::keys / floats;
-    const auto* const first = static_cast<const float*>(args_.decay.data);
+    constexpr int lines = Shape::decaying / floats;
+    const auto* const first = static_cast<const float*>(args_.decay.data) + first_;
 #pragma unroll 1
     for (int line = static_cast<int>(threadIdx.x); line < Shape::tokens * lines;
          line += Shape::maker_threads) {
       const int row = line / lines, channel = line % lines * floats;
-      if (row >= count || channel >= args_.key_dim) continue;
-      fetch_line(first + shared_.rows_g.at(token + row) + channel);
+      if (row >= count || channel >= channels()) continue;
+      prim::cuda::fetch_line(first + shared_.rows_g.at(token + row) + channel);
     }
   }
   /// Starts to copy the thread's decays of a chunk of `count` tokens to where its words of the
@@ -62,17 +73,22 @@ class row_scaler {
                                        walk_item<Shape>& item) const {
     const ordered_rows rows = shared_.rows_g;
     const int first = part_ * own_tokens;
-    const bool has[2] = {channel_ < args_.key_dim, channel_ + 1 < args_.key_dim};
+    const bool has[2] = {channel_ < channels(), channel_ + 1 < channels()};
+    const std::int64_t from = token - earlier_;
+    if constexpr (Shape::by_column) {
+      if (copy_column_decays(args_.decay, rows, from, count, first_, channels(), item)) return;
+    }
     if (args_.decay.type == dtype::f32) {
       const auto* next =
-          static_cast<const float*>(args_.decay.data) + rows.at(token + first) + channel_;
+          static_cast<const float*>(args_.decay.data) + rows.at(from + first) + first_ + channel_;
 #pragma unroll 8
       for (int i = 0; i < own_tokens; ++i, next += rows.step) {
-        const std::uint32_t at = place_of(first + i);
-        const bool used = first + i < count;
-        prim::cuda::copy_async_4(prim::cuda::shared_address(item.q) + at, next, used && has[0]);
-        prim::cuda::copy_async_4(prim::cuda::shared_address(item.held) + at, next + 1,
-                                 used && has[1]);
+        const bool used = first + i < count && (earlier_ == 0 || from + first + i >= 0);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          prim::cuda::copy_async_4(prim::cuda::shared_address(sum_at(item, first + i, j)), next + j,
+                                   used && has[j]);
+        }
       }
       return prim::cuda::commit_copies();
     }
@@ -81,9 +97,9 @@ class row_scaler {
       float x[2] = {};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (first + i >= count || !has[j]) continue;
+        if (first + i >= count || !has[j] || (earlier_ > 0 && from + first + i < 0)) continue;
         x[j] = prim::cuda::number_at(args_.decay.data, args_.decay.type,
-                                     rows.at(token + first + i) + channel_ + j);
+                                     rows.at(from + first + i) + first_ + channel_ + j);
       }
       put_sums(item, first + i, x);
     }
@@ -153,9 +169,10 @@ class row_scaler {
   /// of k is not finite goes to `poison`; linear attention has its own channel of a state spoilt by
   /// it, and later answers, as products have it.
   __device__ __forceinline__ void scale(const chunk_segment& segment, walk_item<Shape>& item,
-                                        float* factors) {
+                                        item_facts<Shape>& facts) {
     const float whole[2] = {ends_[0] - base_[0], ends_[1] - base_[1]};
     float offset[2], factor[2];
+    if (Shape::by_column && part_ == 0) put(facts.left, left_);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       // A sum that is no number is one from its token on only.
@@ -164,7 +181,43 @@ class row_scaler {
       left_[j] = prim::cuda::exp2_fast(whole[j] - half);
       offset[j] = base_[j] + half;
     }
+    if (part_ == 0) put(facts.factors, factor);
+    if constexpr (Shape::by_column) {
+      scale_values(segment, item, offset);
+    } else {
+      scale_keys(segment, item, offset);
+    }
+    base_[0] = ends_[0];
+    base_[1] = ends_[1];
+  }
+  /// What is left to multiply the state by; of scans that return, with the decay of the last of
+  /// `length` tokens, which is `of_head` besides that of its channels.
+  __device__ __forceinline__ void finish(float* factors, std::int64_t length, float of_head) const {
+    float factor[2] = {left_[0], left_[1]};
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (earlier_ == 0 || length <= 0 || channel_ + j >= channels()) continue;
+      const float x =
+          of_head + prim::cuda::number_at(args_.decay.data, args_.decay.type,
+                                          shared_.rows_g.at(length - 1) + first_ + channel_ + j);
+      factor[j] *= prim::cuda::exp2_fast(recurrence::sm80::log2_decay(x));
+    }
     if (part_ == 0) put(factors, factor);
+  }
+
+ private:
+  /// Where columns decay: values, and factors of answers in the places of sums.
+  __device__ __forceinline__ void scale_values(const chunk_segment& segment, walk_item<Shape>& item,
+                                               const float (&offset)[2]) const {
+    const float more[2] = {before_[0] - offset[0], before_[1] - offset[1]};
+#pragma unroll 4
+    for (int token = part_ * own_tokens; token < (part_ + 1) * own_tokens; ++token) {
+      words::scale_value(word_at(item.v, place_of(token)), sum_at(item, token, 0), more,
+                         back_.token_scale, token >= segment.first && token < segment.end);
+    }
+  }
+  __device__ __forceinline__ void scale_keys(const chunk_segment& segment, walk_item<Shape>& item,
+                                             const float (&offset)[2]) {
     const bool multiplies = args_.update == delta_rule_update::multiplicative;
     float check = 0.0f;
     float earlier[2] = {before_[0] - offset[0], before_[1] - offset[1]};
@@ -206,15 +259,19 @@ class row_scaler {
       }
     }
     if (Shape::corrects && check != check) find_poison(item);
-    base_[0] = ends_[0];
-    base_[1] = ends_[1];
   }
-  /// What is left to multiply the state by.
-  __device__ __forceinline__ void finish(float* factors) const {
-    if (part_ == 0) put(factors, left_);
+  /// Those that decay, so many are there.
+  __device__ __forceinline__ std::int64_t channels() const {
+    return Shape::by_column ? args_.value_dim - first_ : args_.key_dim;
   }
-
- private:
+  /// Where a decay of the thread's two channels lies, then sums of them.
+  __device__ __forceinline__ float* sum_at(walk_item<Shape>& item, int token, int j) const {
+    if constexpr (Shape::by_column) {
+      return item.factor_at(token, channel_) + j;
+    } else {
+      return reinterpret_cast<float*>((j == 0 ? item.q : item.held) + place_of(token));
+    }
+  }
   /// Of log decays, or of gates of those.
   template <bool Raw>
   __device__ __forceinline__ void sum_decays(int count, walk_item<Shape>& item) {
@@ -225,10 +282,9 @@ class row_scaler {
       float x[batch][2];
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
-        const std::uint32_t at = place_of(first + i);
         const float of_head = Shape::corrects ? 0.0f : shared_.head_decays[first + i];
-        x[i][0] = __uint_as_float(word_at(item.q, at)) + of_head;
-        x[i][1] = __uint_as_float(word_at(item.held, at)) + of_head;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) x[i][j] = *sum_at(item, first + i, j) + of_head;
       }
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
@@ -276,7 +332,9 @@ class row_scaler {
                   .write = 0,
                   .sums = sums_of(item, token),
                   .scale_q = measured ? shared_.scale_q[token] : 1.0f,
-                  .scale_k = measured ? shared_.scale_k[token] : 1.0f};
+                  .scale_k = measured         ? shared_.scale_k[token]
+                             : Shape::returns ? back_.token_scale
+                                              : 1.0f};
     if constexpr (Shape::low_rank) {
       raw.read = word_at(shared_.read, at);
       raw.write = word_at(shared_.write, at);
@@ -300,8 +358,8 @@ class row_scaler {
     }
   }
   __device__ __forceinline__ std::uint32_t place_of(int token) const {
-    return Shape::key_rows::offset(static_cast<std::uint32_t>(token),
-                                   static_cast<std::uint32_t>(channel_ / 8)) +
+    return decaying_rows::offset(static_cast<std::uint32_t>(token),
+                                 static_cast<std::uint32_t>(channel_ / 8)) +
            static_cast<std::uint32_t>(channel_ % 8 * 2);
   }
   static __device__ __forceinline__ std::uint32_t& word_at(unsigned char* rows, std::uint32_t at) {
@@ -312,15 +370,12 @@ class row_scaler {
   }
   __device__ __forceinline__ void put_sums(walk_item<Shape>& item, int token,
                                            const float (&sums)[2]) const {
-    const std::uint32_t at = place_of(token);
-    word_at(item.q, at) = __float_as_uint(sums[0]);
-    word_at(item.held, at) = __float_as_uint(sums[1]);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) *sum_at(item, token, j) = sums[j];
   }
   /// Up to a token of the thread, with those of earlier threads.
   __device__ __forceinline__ float2 sums_of(walk_item<Shape>& item, int token) const {
-    const std::uint32_t at = place_of(token);
-    return make_float2(__uint_as_float(word_at(item.q, at)) + before_[0],
-                       __uint_as_float(word_at(item.held, at)) + before_[1]);
+    return make_float2(*sum_at(item, token, 0) + before_[0], *sum_at(item, token, 1) + before_[1]);
   }
   __device__ __forceinline__ void put(float* row, const float (&values)[2]) const {
     *reinterpret_cast<float2*>(row + channel_) = make_float2(values[0], values[1]);
@@ -331,7 +386,10 @@ class row_scaler {
 
   memory& shared_;
   const delta_rule_kernel_args& args_;
+  const back_scan& back_;
   head_gate<device_code> gate_;
+  std::int64_t first_;  ///< of the channels that decay
+  int earlier_;         ///< steps between a token and the one whose decay is in front of it
   int channel_, part_;
   float least_[2], most_[2];             ///< of the thread's own sums
   float before_[2], base_[2], ends_[2];  ///< sums in front of the thread, the segment, behind it

@@ -35,8 +35,16 @@ class state_walker : state_columns<Element, walk_memory<Shape>> {
                                           std::int64_t column)
       : base(args, shared, column) {}
 
-  __device__ __forceinline__ void walk(const sequence& all, std::int64_t head) {
-    base::with_state(all, head, [&](state_sums& state) { go_through(state); });
+  __device__ __forceinline__ void walk(const sequence& all, std::int64_t head,
+                                       const back_scan& back) {
+    if constexpr (Shape::returns) {
+      base::with_scan(all, head, back, [&](state_sums& state) {
+        go_through(state);
+        return 1.0f;
+      });
+    } else {
+      base::with_state(all, head, [&](state_sums& state) { go_through(state); });
+    }
   }
 
  private:
@@ -56,6 +64,9 @@ class state_walker : state_columns<Element, walk_memory<Shape>> {
       if constexpr (Shape::low_rank) {
         ring.release(barriers);
         base::store(shared_.answers, tokens, base::args_.scale, answers);
+      } else if constexpr (Shape::returns) {
+        base::store_gradients(item.v, tokens, base::args_.scale, answers);
+        ring.release(barriers);
       } else {
         base::store(item.v, tokens, base::args_.scale, answers);
         ring.release(barriers);

@@ -5,10 +5,6 @@
 
 namespace tessera::kernels::delta_rule::sm90 {
 
-/// Brings a line of memory to the second-level cache.
-__device__ __forceinline__ void fetch_line(const void* from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-}
 /// log(1 + exp(x)) to 4e-6 of it.
 __device__ __forceinline__ float softplus_fast(float x) {
   const float u = prim::cuda::exp2_fast(-fabsf(x) * 1.44269504088896f);

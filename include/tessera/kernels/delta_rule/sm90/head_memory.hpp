@@ -10,10 +10,11 @@
 namespace tessera::kernels::delta_rule::sm90 {
 
 /// Two warps load rows, two measure them, a warpgroup makes weights of pairs of tokens, two have 64
-/// columns of states each.
-template <int Keys, bool Corrects = true>
+/// columns of states each. `Returns`: of gradients of linear attention (back_scan).
+template <int Keys, bool Corrects = true, bool Returns = false>
 struct head_shape {
   static constexpr bool corrects = Corrects;
+  static constexpr bool returns = Returns;
   static constexpr bool low_rank = false;
   static constexpr int tokens = 64;
   static constexpr int keys = Keys;
@@ -74,7 +75,9 @@ struct head_memory {
   ordered_rows rows_q, rows_k, rows_v, rows_g, rows_beta, rows_out;
   // What those who load and measure would need registers for.
   head_gate<device_code> gate;
-  float constant;  ///< that is added to log decays
+  float constant;     ///< that is added to log decays
+  float token_scale;  ///< of what tokens add
+  int earlier;        ///< steps between a token and the one whose decay is in front of it
   std::int64_t length, column;
 
   __device__ __forceinline__ void init_barriers() {

@@ -10,6 +10,7 @@
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
@@ -47,7 +48,10 @@ class token_measurer {
       prim::cuda::arrive(loaded(ring.stage()));
     }
     ring.wait_empty(prim::cuda::shared_address(&shared_.ring));
-    if (thread_ == 0) shared_.facts[ring.stage()].tokens.end = 0;
+    if (thread_ == 0) {
+      shared_.facts[ring.stage()].tokens.end = 0;
+      if (Shape::returns) shared_.facts[ring.stage()].whole = decay_behind();
+    }
     prim::cuda::arrive(loaded(ring.stage()));
   }
 
@@ -85,9 +89,9 @@ class token_measurer {
   }
   /// Those of the thread's token of a chunk.
   __device__ __forceinline__ asked_gates ask_for_gates(std::int64_t token) const {
-    const std::int64_t at = token + thread_;
+    const std::int64_t at = token + thread_ - earlier();
     asked_gates gates;
-    if (at >= shared_.length) return gates;
+    if (token + thread_ >= shared_.length || at < 0) return gates;
     if (args_.decay.data != nullptr) gates.decay = ask(args_.decay, shared_.rows_g.at(at));
     if (Shape::corrects) gates.beta = ask(args_.beta, shared_.rows_beta.at(at));
     return gates;
@@ -111,14 +115,29 @@ class token_measurer {
     } else {
       decay += shared_.constant;
     }
-    shared_.decays[thread_] = is_token ? recurrence::sm80::log2_decay(decay) : 0.0f;
+    const bool decays = is_token && token + thread_ >= earlier();
+    shared_.decays[thread_] = decays ? recurrence::sm80::log2_decay(decay) : 0.0f;
+  }
+  /// The steps between a token and the one whose decay is in front of it.
+  __device__ __forceinline__ int earlier() const {
+    return Shape::returns ? shared_.earlier : 0;
+  }
+  /// What the state that has taken all tokens decays by.
+  __device__ __forceinline__ float decay_behind() const {
+    if (earlier() == 0 || shared_.length <= 0) return 1.0f;
+    float decay = shared_.constant;
+    if (args_.decay.data != nullptr) {
+      decay += prim::cuda::number_at(args_.decay.data, args_.decay.type,
+                                     shared_.rows_g.at(shared_.length - 1));
+    }
+    return prim::cuda::exp2_fast(recurrence::sm80::log2_decay(decay));
   }
 
   /// What products take of the thread's token besides its rows.
   __device__ __forceinline__ void hand_on(int count, head_item<Shape>& item, head_facts& facts) {
     wait();
     if (thread_ < 32) sum_decays(facts);
-    float scale_q = args_.scale, scale_k = 1.0f;
+    float scale_q = args_.scale, scale_k = Shape::returns ? shared_.token_scale : 1.0f;
     bool finite = true;
     if constexpr (Shape::corrects) {
       // Of a query it is seen by its own answer alone.

@@ -36,26 +36,36 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
                                          std::int64_t column)
       : base(args, shared, column) {}
 
-  __device__ __forceinline__ void walk(const sequence& all, std::int64_t head) {
-    base::with_state(all, head, [&](state_sums& state) { go_through(state); });
+  __device__ __forceinline__ void walk(const sequence& all, std::int64_t head,
+                                       const back_scan& back) {
+    if constexpr (Shape::returns) {
+      base::with_scan(all, head, back, [&](state_sums& state) { return go_through(state); });
+    } else {
+      base::with_state(all, head, [&](state_sums& state) { go_through(state); });
+    }
   }
 
  private:
-  /// The state goes through all chunks; answers are stored.
-  __device__ __forceinline__ void go_through(state_sums& state) {
+  /// The state goes through all chunks; answers are stored. What it decays by behind them, of
+  /// scans that return.
+  __device__ __forceinline__ float go_through(state_sums& state) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.ring);
     prim::cuda::ring_place<Shape::stages> ring;
     for (;; ring.advance()) {
       ring.wait_full(barriers);
       const head_facts& facts = shared_.facts[ring.stage()];
       const item_tokens tokens = facts.tokens;
-      if (tokens.end == 0) break;
+      if (tokens.end == 0) return Shape::returns ? facts.whole : 1.0f;
       lane_ = found_anew(lane_);
       base::warp_ = found_anew(base::warp_);
       head_item<Shape>& item = shared_.items[ring.stage()];
       float answers[32];
       take(state, item, facts, tokens, answers);
-      base::store(item.v, tokens, 1.0f, answers);
+      if constexpr (Shape::returns) {
+        base::store_gradients(item.v, tokens, 1.0f, answers);
+      } else {
+        base::store(item.v, tokens, 1.0f, answers);
+      }
       ring.release(barriers);
     }
   }
@@ -82,8 +92,7 @@ class head_walker : state_columns<Element, head_memory<Shape>> {
     }
     prim::cuda::keep_in_place(answers);
     base::multiply_columns(answers, facts.front_q);
-#pragma unroll
-    for (float& x : state) x *= facts.whole;
+    base::multiply_all(state, facts.whole);
     prim::cuda::warpgroup_a left[steps];
     if constexpr (Shape::corrects) {
       prim::cuda::wait_products<0>();

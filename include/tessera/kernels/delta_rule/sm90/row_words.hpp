@@ -77,6 +77,22 @@ struct row_words {
             left_of(q, of_q),
             left_of(own, of_k)};
   }
+  /// Values of two columns that decay by `sums` and `more`, and the factors of their answers in the
+  /// place of sums; of a token that is not `inside` 0.
+  static __device__ __forceinline__ void scale_value(std::uint32_t& word, float* sums,
+                                                     const float (&more)[2], float token_scale,
+                                                     bool inside) {
+    float value[2], factor[2];
+    unpack(word, token_scale, value);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float sum = inside ? sums[j] + more[j] : 0.0f;
+      factor[j] = prim::cuda::exp2_fast(sum);
+      value[j] *= prim::cuda::exp2_fast(-sum);
+    }
+    word = inside ? halves::pack(value[0], value[1]) : 0u;
+    *reinterpret_cast<float2*>(sums) = make_float2(factor[0], factor[1]);
+  }
   /// What rounding took from two numbers, rounded.
   static __device__ __forceinline__ std::uint32_t left_of(const float (&x)[2], std::uint32_t word) {
     return halves::pack(x[0] - halves::unpack(static_cast<std::uint16_t>(word)),

@@ -45,10 +45,11 @@ class state_columns {
     lane_ = static_cast<int>(threadIdx.x) % 32;
   }
 
-  /// From the states in front of a sequence to those behind it, which `body(state)` takes it to.
+  /// From the states in front of a sequence, whose columns are `step` apart, to those behind it,
+  /// which `body(state)` takes it to.
   template <class Body>
   __device__ __forceinline__ void with_state(const sequence& all, std::int64_t head,
-                                             const Body& body) const {
+                                             const Body& body, std::int64_t step = 1) const {
     state_sums state;
 #pragma unroll
     for (float& x : state) x = 0.0f;
@@ -56,7 +57,7 @@ class state_columns {
     if (initial.data != nullptr) {
       prim::cuda::with_elements(initial.data, initial.type, [&](const auto* elements) {
         const auto* const own = elements + all.slot * initial.sequence + head * initial.head;
-        for_each_element(state, own, initial.channel,
+        for_each_element(state, own, initial.channel, step,
                          [](float& x, const auto* at) { x = prim::cuda::float_of(*at); });
       });
     }
@@ -66,9 +67,25 @@ class state_columns {
     prim::cuda::with_elements(last.data, last.type, [&](auto* elements) {
       using element = std::remove_pointer_t<decltype(elements)>;
       auto* const own = elements + all.slot * last.sequence + head * last.head;
-      for_each_element(state, own, last.channel,
+      for_each_element(state, own, last.channel, 1,
                        [](float& x, auto* at) { *at = prim::nearest<element>(x); });
     });
+  }
+
+  /// The same of a scan of gradients; body(state) gives what the state decays by behind it.
+  template <class Body>
+  __device__ __forceinline__ void with_scan(const sequence& all, std::int64_t head,
+                                            const back_scan& back, const Body& body) const {
+    with_state(
+        all, head,
+        [&](state_sums& state) {
+          // A state that no token touches goes through bit by bit.
+          const bool is_touched = all.length > 0;
+          multiply_all(state, is_touched ? back.initial_scale : 1.0f);
+          const float behind = body(state);
+          multiply_all(state, is_touched ? behind * back.final_scale : 1.0f);
+        },
+        back.initial_column);
   }
 
   /// Values of the warp's columns, transposed.
@@ -194,6 +211,10 @@ class state_columns {
       sums[4 * i + 3] *= factor.y;
     }
   }
+  static __device__ __forceinline__ void multiply_all(state_sums& state, float factor) {
+#pragma unroll
+    for (float& x : state) x *= factor;
+  }
   __device__ __forceinline__ void mark_not_finite(state_sums& state, float (&answers)[32],
                                                   int poison) const {
     const float nan = __int_as_float(0x7fc00000);
@@ -260,25 +281,57 @@ class state_columns {
     __syncwarp();
   }
 
+  /// Answers times `scale` to memory, those of shares as they are.
+  __device__ __forceinline__ void store_gradients(unsigned char* staging, const item_tokens& tokens,
+                                                  float scale, const float (&answers)[32]) const {
+    if (args_.out.type == dtype::f32) {
+      store_singles(tokens, scale, answers);
+    } else {
+      store(staging, tokens, scale, answers);
+    }
+  }
+  /// Answers as numbers of f32, as sums of several heads take them.
+  __device__ __forceinline__ void store_singles(const item_tokens& tokens, float scale,
+                                                const float (&answers)[32]) const {
+    const ordered_rows rows = shared_.rows_out;
+    const std::int64_t column = own_column() + lane_ / 4;
+    auto* const out = static_cast<float*>(args_.out.data) + column;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int token = i / 2 * 8 + lane_ % 4 * 2 + i % 2;
+      if (token < tokens.first || token >= tokens.end) continue;
+      float* const to = out + rows.at(tokens.token + token);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (column + 8 * half >= args_.value_dim) continue;
+        to[8 * half] = scale * answers[i / 2 * 4 + 2 * half + i % 2];
+      }
+    }
+    __syncwarp();
+  }
+
   const delta_rule_kernel_args& args_;
   Memory& shared_;
   std::int64_t column_;
   int warp_, lane_;
 
  private:
-  /// Calls body(x, at) for each element that the state has, channels `step` apart.
+  /// Calls body(x, at) for each element that the state has, channels `step` apart, columns
+  /// `across`.
   template <class Stored, class Body>
   __device__ __forceinline__ void for_each_element(state_sums& state, Stored* elements,
-                                                   std::int64_t step, const Body& body) const {
+                                                   std::int64_t step, std::int64_t across,
+                                                   const Body& body) const {
     int left = static_cast<int>(args_.key_dim) - lane_ % 4 * 2;
     const std::int64_t column = own_column() + lane_ / 4;
     const bool has[2] = {column < args_.value_dim, column + 8 < args_.value_dim};
-    Stored* next = elements + lane_ % 4 * 2 * step + column;
+    Stored* next = elements + lane_ % 4 * 2 * step + column * across;
 #pragma unroll
     for (int n = 0; n < shape::keys / 8; ++n, left -= 8) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (i % 2 < left && has[i / 2]) body(state[4 * n + i], next + i % 2 * step + i / 2 * 8);
+        if (i % 2 < left && has[i / 2])
+          body(state[4 * n + i], next + i % 2 * step + i / 2 * 8 * across);
       }
       next += 8 * step;
     }

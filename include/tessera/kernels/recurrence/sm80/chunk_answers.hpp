@@ -121,6 +121,23 @@ struct chunk_answers {
     }
   }
 
+  /// += transposed weights values, of 16 tokens from 16 step on, which see earlier ones; `weights`
+  /// as operand B.
+  __device__ __forceinline__ void add_across(
+      std::uint32_t weights, int step, const prim::cuda::fragment_b2 (&values)[Shape::tiles]) {
+#pragma unroll
+    for (int block = 0; block <= step; ++block) {
+      prim::cuda::fragment_a rows;
+      prim::cuda::load_matrices_transposed(rows.reg,
+                                           Shape::weight_rows::step(weights, step, block));
+#pragma unroll
+      for (int i = 0; i < Shape::tiles; ++i) {
+        words::template multiply_add<0>(at[block][2 * i], rows, values[i]);
+        words::template multiply_add<1>(at[block][2 * i + 1], rows, values[i]);
+      }
+    }
+  }
+
   /// Rows of a segment as numbers of f32, as sums of several heads take them.
   template <class Memory>
   __device__ __forceinline__ void store_singles(Memory& shared, const chunk_outputs& to_rows,
