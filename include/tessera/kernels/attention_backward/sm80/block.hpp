@@ -42,10 +42,15 @@ struct launch_args {
   float* shift = nullptr;
   float* correction = nullptr;  ///< [q_heads][rows]: subtracted from the gradients of weights
   key_taint* taint = nullptr;   ///< [kv_heads][keys]
-  std::int64_t rows = 0;        ///< of q, all entries
-  std::int64_t keys = 0;        ///< of k, all entries
-  std::int64_t tiles = 0;       ///< of a sequence at most
-  float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
+  /// Finite elements of lse are those of rows of q that are finite: no cap, bias or functor makes
+  /// of a score that is not one that is, and no sink hides it.
+  bool lse_tells = false;
+  uint4* cleared = nullptr;  ///< by the kernel that describes rows
+  std::int64_t cleared_words = 0;
+  std::int64_t rows = 0;      ///< of q, all entries
+  std::int64_t keys = 0;      ///< of k, all entries
+  std::int64_t tiles = 0;     ///< of a sequence at most
+  float* d_q_sums = nullptr;  ///< [q_heads][sum_tiles], see query_sums.hpp
   std::int64_t sum_tiles = 0;
   /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
   tile_interval* seen_by = nullptr;

@@ -181,6 +181,13 @@ struct key_block {
     return {max(tiles.begin, same.begin), min(tiles.end, same.end)};
   }
 
+  /// Whether some of `count` queries see some of the keys, as far as lengths, diagonal and window
+  /// go.
+  __device__ __forceinline__ bool is_seen_by(std::int64_t query, int count) const {
+    const prim::row_interval rows = visible.mask.rows_that_see(keys);
+    return query < block.seq.q_len && query < rows.end && query + count > rows.begin;
+  }
+
   /// Behind the last key whose gradient is written.
   __device__ __forceinline__ bool outside() const { return key0 >= block.all_k; }
   /// Keys of the sequence among those of the block.

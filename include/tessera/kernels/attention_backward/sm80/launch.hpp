@@ -92,6 +92,8 @@ struct scratch {
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
       sums_bytes = parts.bytes() - bytes;
       bytes = parts.bytes();
+      args.cleared = static_cast<uint4*>(sums());
+      args.cleared_words = static_cast<std::int64_t>(sums_bytes / sizeof(uint4));
       if (Kernel::config.in_turns || of.q_segments.data != nullptr) {
         parts.take(args.seen_by, key_tiles_of<tiles::own>(of));
         if (of.q_segments.data != nullptr) {
@@ -288,7 +290,6 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
     }
   }
   if constexpr (kernels_of::atomics) {
-    kernels.clear(memory.sums(), memory.sums_bytes);
     if (launched.seen_by != nullptr) {
       kernels.run_tiles(kernels_of::described_tiles(), memory.args, 1, of.kv_len,
                         kernels_of::own_keys);
@@ -320,6 +321,10 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
     memory.args.dropout = kernels::attention::dropout_keys::of(of.dropout_seed);
     memory.args.last_dropped = static_cast<std::uint32_t>(of.dropout_threshold - 1);
   }
+  const bool scores_reach_lse = of.normalize && of.soft_cap <= 0.0f && of.sinks == nullptr &&
+                                of.bias_pre.data == nullptr && of.bias_post.data == nullptr;
+  memory.args.lse_tells = scores_reach_lse && !Hooks::has_logits;
+  if (memory.args.rows == 0) kernels.clear(memory.sums(), memory.sums_bytes);
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
   const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
   kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * parts, rows_of_block);

@@ -140,16 +140,23 @@ __device__ __forceinline__ void look_at_rows(
   const row_strides& out_strides = of.normalize ? of.out_strides : args.call.d_out_strides;
   if constexpr (Width > 0) {
     typename lanes::part_type q[heads_at_once], d_out[heads_at_once], own[heads_at_once];
+    const auto load_q = [&](int h) {
+      q[h] = lanes::part_of(rows_of(h, of.q, of.q_strides), of.head_dim);
+    };
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
       found[h].lse = statistic_of(of.lse, seq, min(first_head + h, of.q_heads - 1), query);
-      q[h] = lanes::part_of(rows_of(h, of.q, of.q_strides), of.head_dim);
+      if (!args.lse_tells) load_q(h);
       d_out[h] =
           lanes::part_of(rows_of(h, args.call.d_out, args.call.d_out_strides), of.v_head_dim);
       own[h] = lanes::part_of(rows_of(h, out, out_strides), of.v_head_dim);
     }
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
+      if (args.lse_tells) {
+        q[h] = {};
+        if (!(fabsf(found[h].lse) < infinite())) load_q(h);
+      }
       found[h].finite = lanes::is_finite(q[h]) && lanes::is_finite(d_out[h]);
       found[h].product = lanes::product(d_out[h], own[h]);
     }
@@ -171,11 +178,16 @@ __device__ __forceinline__ void look_at_rows(
 }
 
 /// Shift and correction of each row and head,
-///   sum of d_out out - d_lse.
+///   sum of d_out out - d_lse,
+/// and zeros where others will add: reads and writes beside each other.
 template <class Element, int Vector, int Width>
 __global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__ launch_args args) {
   using lanes = row_lanes<Element, Vector, Width>;
   const attention_kernel_args& of = args.call.forward;
+  for (std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x; at < args.cleared_words;
+       at += std::int64_t{gridDim.x} * threads) {
+    args.cleared[at] = make_uint4(0, 0, 0, 0);
+  }
   const std::int64_t item = lanes::row();
   const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
   const std::int64_t token = item / parts;
