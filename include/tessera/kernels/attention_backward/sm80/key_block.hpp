@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(threads)
     describe_tiles(const __grid_constant__ launch_args args) {
   constexpr int queries = Tiles::queries, own = Tiles::own;
   constexpr int lanes = prim::cuda::warp_size, warps = threads / lanes;
+  prim::cuda::wait_for_grid_before();
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t index = blockIdx.x / args.tiles, tile_of_keys = blockIdx.x % args.tiles;
   const block_sequence block = block_sequence::of(of, index);

@@ -22,6 +22,7 @@
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/rows.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -118,6 +119,7 @@ struct sized_pass {
   int shared_bytes = 0;
   int (*of_head_dims)(int, int) = nullptr;  ///< what a call takes instead, if it is less
   int block_threads = threads;
+  bool waits = false;  ///< for the kernel before it
   prim::cuda::kernel_entry entry() const { return cuda::entry_of(kernel, shared_bytes); }
 };
 
@@ -147,7 +149,7 @@ struct row_kernels {
     } else if constexpr (atomics) {
       using tiles = typename one_pass<Kernel>::tiles;
       return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
-              tiles::block_threads};
+              tiles::block_threads, true};
     } else {
       return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
     }
@@ -205,8 +207,12 @@ struct row_kernels {
   static hooked_pass biases() {
     return {&bias_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
   }
-  static pass described_tiles() { return {&describe_tiles<typename one_pass<Kernel>::tiles>}; }
-  static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
+  static pass described_tiles() {
+    return {.kernel = &describe_tiles<typename one_pass<Kernel>::tiles>, .waits = true};
+  }
+  static pass sums() {
+    return {.kernel = &store_query_sums<element, typename one_pass<Kernel>::tiles>, .waits = true};
+  }
 
   static std::vector<prim::cuda::kernel_entry> entries() {
     std::vector<prim::cuda::kernel_entry> all{rows.entry(), sinks.entry()};
@@ -238,7 +244,10 @@ status prepare() {
 /// Launches kernels one behind the other; the first failure ends it.
 class launcher {
  public:
-  launcher(const attention_kernel_args& of, cudaStream_t stream) : of_(of), stream_(stream) {}
+  /// `dependent`: of kernels behind the first of a row those that wait for the one before
+  /// (prim/cuda/warp.hpp) are launched before it has ended.
+  launcher(const attention_kernel_args& of, cudaStream_t stream, bool dependent)
+      : of_(of), stream_(stream), dependent_(dependent) {}
 
   template <class Args>
   void run(const sized_pass<Args>& pass, const Args& args, std::int64_t blocks) {
@@ -247,7 +256,7 @@ class launcher {
                            ? pass.of_head_dims(of_.head_dim, of_.v_head_dim)
                            : pass.shared_bytes;
     code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), pass.block_threads,
-                                      shared, stream_, false, args);
+                                      shared, stream_, dependent_ && pass.waits, args);
   }
   /// A block for so many of the items.
   void run_rows(const sized_pass<launch_args>& pass, const launch_args& args, std::int64_t items,
@@ -269,6 +278,7 @@ class launcher {
  private:
   const attention_kernel_args& of_;
   cudaStream_t stream_;
+  bool dependent_;
   cudaError_t code_ = cudaSuccess;
 };
 
@@ -315,7 +325,7 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   const attention_kernel_args& of = args.forward;
   scratch<Kernel> memory(args, context.workspace);
   if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
-  launcher kernels(of, static_cast<cudaStream_t>(context.stream));
+  launcher kernels(of, static_cast<cudaStream_t>(context.stream), cuda::starts_early<kernels_of>());
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
   if (kernels_of::kind_of(of) == score_kind::dropped) {
     memory.args.dropout = kernels::attention::dropout_keys::of(of.dropout_seed);

@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(threads)
   static_assert(Tiles::width % 32 == 0 && queries % 16 == 0);
   using words = prim::cuda::half_words<Element>;
   using chunk = prim::cuda::element_vector<std::uint32_t, 4>;
+  prim::cuda::wait_for_grid_before();
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t item = blockIdx.x;
   const int head = static_cast<int>(item % of.q_heads);

@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
   constexpr int parts_of_weights = tiles::template weight_parts<Kind>;
   constexpr bool dropped = Kind == score_kind::dropped, by_calls = Kind == score_kind::all;
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
+  prim::cuda::wait_for_grid_before();
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;

@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
   constexpr bool dropped = Kind == score_kind::dropped, by_calls = Kind == score_kind::all;
   constexpr int weights_ready = 1;  // the number of a barrier
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
+  prim::cuda::wait_for_grid_before();
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;
