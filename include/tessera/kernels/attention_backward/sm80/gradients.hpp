@@ -11,65 +11,13 @@
 
 #include <tessera/kernels/attention_backward/sm80/gradient_tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
+#include <tessera/kernels/attention_backward/sm80/products.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/seen_pairs.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/turns.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
-
-/// C[Rows * 16][Columns * 8] += A B of a warp, `Depth` steps of 16. `load_a(fragment, row, k)` and
-/// `load_b(fragment, k, column pair)` fill the operands.
-template <class Element, int Depth, int Rows, int Columns, class LoadA, class LoadB>
-__device__ __forceinline__ void multiply(accumulator (&sums)[Rows][Columns], const LoadA& load_a,
-                                         const LoadB& load_b) {
-  using words = prim::cuda::half_words<Element>;
-  static_assert(Columns % 2 == 0);
-#pragma unroll
-  for (int k = 0; k < Depth; ++k) {
-    fragment_a a[Rows];
-#pragma unroll
-    for (int m = 0; m < Rows; ++m) load_a(a[m].reg, m, k);
-#pragma unroll
-    for (int n = 0; n < Columns / 2; ++n) {
-      fragment_b2 b;
-      load_b(b.reg, k, n);
-#pragma unroll
-      for (int m = 0; m < Rows; ++m) {
-        words::template multiply_add<0>(sums[m][2 * n], a[m], b);
-        words::template multiply_add<1>(sums[m][2 * n + 1], a[m], b);
-      }
-    }
-  }
-}
-
-/// Where a lane puts what it has of 16 rows x 16 columns of sums into a tile of scores: from sm_90
-/// on a row of 16 bytes of matrices, before that two elements each.
-template <class Scores>
-__device__ __forceinline__ std::uint32_t put_place(unsigned lane) {
-#if __CUDA_ARCH__ >= 900
-  return Scores::lane_of_a(lane);
-#else
-  return Scores::offset(lane / 4, 0) + lane % 4 * 4;
-#endif
-}
-template <class Element, class Scores>
-__device__ __forceinline__ void put_pair(std::uint32_t place, int row_step, int column_step,
-                                         const accumulator& left, const accumulator& right) {
-  using words = prim::cuda::half_words<Element>;
-  const std::uint32_t to = Scores::step(place, row_step, column_step);
-  const std::uint32_t packed[4] = {
-      words::pack(left.at[0], left.at[1]), words::pack(left.at[2], left.at[3]),
-      words::pack(right.at[0], right.at[1]), words::pack(right.at[2], right.at[3])};
-#if __CUDA_ARCH__ >= 900
-  prim::cuda::store_matrices(to, packed);
-#else
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    prim::cuda::store_shared_4((to ^ (i / 2 * 16u)) + i % 2 * 8 * Scores::row_bytes, packed[i]);
-  }
-#endif
-}
 
 template <class Element, class Tiles, score_kind Kind, bool InTurns, class Hooks>
 __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
@@ -174,7 +122,11 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const column_pairs<out_rows, Tiles::value_columns> own_v_columns(
       out_rows::lane_of_a(u_lane), column_part * Tiles::value_columns);
 
-  constexpr int row_parts = Kind == score_kind::all ? 1 : queries / 64;
+  // Scores that are calls leave no registers to look at parts of a tile.
+  constexpr bool looks_at_parts = Kind != score_kind::all;
+  constexpr bool looks_at_blocks = looks_at_parts && Tiles::splits_code;
+  constexpr int row_parts =
+      looks_at_parts ? queries / 64 : 1;  // of which some may see none of the keys
   accumulator d_keys[4][Tiles::part_columns / 8] = {};
   const float scale = of.softmax_scale * prim::log2_e * (capped ? 2.0f / of.soft_cap : 1.0f);
   const float most = of.soft_cap * prim::log2_e;
@@ -197,24 +149,21 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       if (step + 1 < steps) start(next.head, next.tile, 1 - stage);
     }
 
-    // Tiles of which all is seen have code of their own: what others ask would cost them registers.
-    const auto add_tile = [&](auto all_is_seen) {
-      constexpr bool whole = decltype(all_is_seen)::value;
+    // `whole`: all of the tile is seen. It is a constant where such tiles have code of their own:
+    // what others ask costs registers.
+    const auto add_tile = [&](const auto whole) {
       constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
-      // Of 64 rows each whether some see some key: of a tile of more, half may see none.
-      bool shown[row_parts];
-#pragma unroll
-      for (int part = 0; part < row_parts; ++part) {
-        shown[part] = row_parts == 1 || whole || own_block.is_seen_by(first + part * 64, 64);
-      }
+      const auto blocks = !whole && looks_at_blocks ? seen_blocks<Tiles>::of(own_block, first)
+                                                    : seen_blocks<Tiles>::all();
       {
         const score_place lane_first{seq.index, now.head, first + score_row + lane / 4,
                                      key0 + score_key + lane % 4 * 2, visible.mask.offset};
-        prim::tile_visibility part = prim::tile_visibility::full;
-        if (!whole && Kind == score_kind::all) {
-          part = prim::tile_visibility::partial;  // calls leave no registers to ask
-        } else if (!whole) {
-          part = seen_pairs<Tiles>::of_part(args, own_block, first + score_row, key0 + score_key);
+        auto part = whole ? prim::tile_visibility::full : prim::tile_visibility::partial;
+        if (!whole && looks_at_parts) {
+          part = blocks.holds_some(score_row, Tiles::score_rows, score_key, Tiles::score_keys)
+                     ? seen_pairs<Tiles>::template of_part<!looks_at_blocks>(
+                           args, own_block, first + score_row, key0 + score_key)
+                     : prim::tile_visibility::skip;
         }
         const bool partial = part == prim::tile_visibility::partial;
         auto seen = seen_pairs<Tiles>::all();
@@ -332,7 +281,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         const std::uint32_t a = own_scores + scores::lane_of_b(u_lane) + part_key / 64 * 128;
 #pragma unroll
         for (int part = 0; part < row_parts; ++part) {
-          if (!shown[part]) continue;
+          if (row_parts > 1 && !blocks.holds_some(part * 64, 64, 0, own)) continue;
           constexpr int depth = queries / 16 / row_parts;
           multiply<Element, depth>(
               d_keys,
@@ -357,7 +306,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         if (step + 1 < steps) start(next.head, next.tile, 0);
       }
       if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
-      if (shown[sum_row / 64 % row_parts]) {
+      if (row_parts == 1 || blocks.holds_some(sum_row, Tiles::sum_rows, 0, own)) {
         accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
         multiply<Element, own / 16>(
             d_q,
@@ -379,7 +328,11 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         }
       }
     };
-    if (knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end) {
+    const bool whole =
+        knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
+    if constexpr (!Tiles::splits_code) {
+      add_tile(whole);
+    } else if (whole) {
       add_tile(std::bool_constant<knows_whole>{});
     } else {
       add_tile(std::false_type{});

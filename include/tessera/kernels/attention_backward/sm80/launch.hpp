@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -48,15 +49,31 @@ struct one_pass {
   }
 };
 
-/// Heads that launches in turns go through together: what they read and add to stays in the
-/// second-level cache, for all blocks of a head go through it.
+/// Heads that launches in turns go through together. What they read and add to stays in the
+/// second-level cache, for all blocks of a head go through it; but a block of a head begins only
+/// once the one before it has added to the tiles of a turn, so that of one head no more run side by
+/// side than have tiles to go through. All sections have about as many heads.
 template <class Tiles>
 int section_of(const attention_kernel_args& of) {
-  constexpr std::int64_t cached = std::int64_t{32} << 20, most = 64;
+  constexpr std::int64_t cached = std::int64_t{64} << 20, most = 64;
+  constexpr double blocks_side_by_side = Tiles::threads > 128 ? 132 : 264;
   const std::int64_t group = of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1;
   const std::int64_t bytes =
       std::max<std::int64_t>(of.q_len * group * (Tiles::width * 6 + Tiles::value_width * 2), 1);
-  return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
+  const bool packed = of.cu_seqlens_q != nullptr;
+  const std::int64_t entries = std::max<std::int64_t>(of.batch, 1), parts = packed ? entries : 1;
+  const std::int64_t rows = of.q_len / parts, keys = std::max<std::int64_t>(of.kv_len / parts, 1);
+  const prim::mask_interval mask{of.causal, of.window_left, of.window_right,
+                                 of.top_left ? 0 : keys - rows};
+  const double rows_of_key =
+      mask.mean_keys(rows, keys) * static_cast<double>(rows * group) / static_cast<double>(keys);
+  const double tiles = 1 + rows_of_key / Tiles::queries;
+  const auto busy =
+      static_cast<std::int64_t>(std::ceil(blocks_side_by_side * (Tiles::turn_tiles + 1) / tiles));
+  const std::int64_t heads = std::max<std::int64_t>(entries * of.kv_heads, 1);
+  const std::int64_t section = std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most);
+  const std::int64_t sections = (heads + section - 1) / section;
+  return static_cast<int>((heads + sections - 1) / sections);
 }
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
@@ -270,6 +287,12 @@ class launcher {
     args.tiles = (tokens + own - 1) / own;
     run(pass, args, entries * heads * args.tiles);
   }
+  /// A block for each head and slot of packed sequences, see packed_tile_of.
+  template <class Args>
+  void run_slots(const sized_pass<Args>& pass, Args args, int heads, std::int64_t slots) {
+    args.tiles = slots;
+    run(pass, args, heads * slots);
+  }
   void clear(void* data, std::size_t bytes) {
     if (code_ == cudaSuccess && bytes > 0) code_ = cudaMemsetAsync(data, 0, bytes, stream_);
   }
@@ -305,13 +328,24 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
                         kernels_of::own_keys);
     }
   }
-  kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
-                    kernels_of::own_keys);
+  bool by_slots = false;
   if constexpr (kernels_of::atomics) {
-    kernels.run_tiles(kernels_of::sums(), memory.args, of.q_heads, of.q_len,
-                      kernels_of::own_queries);
+    by_slots = goes_through_slots<typename one_pass<Kernel>::tiles, Kernel::config.in_turns>(of);
+  }
+  if (by_slots) {
+    kernels.run_slots(kernels_of::of_keys(kind), launched, of.kv_heads,
+                      key_tiles_of<kernels_of::own_keys>(of));
   } else {
+    kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
+                      kernels_of::own_keys);
+  }
+  if constexpr (!kernels_of::atomics) {
     kernels.run_tiles(kernels_of::of_queries(kind), launched, of.q_heads, of.q_len,
+                      kernels_of::own_queries);
+  } else if (of.cu_seqlens_q != nullptr) {
+    kernels.run_slots(kernels_of::sums(), memory.args, of.q_heads, memory.args.sum_tiles);
+  } else {
+    kernels.run_tiles(kernels_of::sums(), memory.args, of.q_heads, of.q_len,
                       kernels_of::own_queries);
   }
 }

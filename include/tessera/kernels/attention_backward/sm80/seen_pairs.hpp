@@ -9,6 +9,41 @@
 
 namespace tessera::kernels::attention_backward::sm80 {
 
+/// Of a tile a bit for each of its blocks of 16 queries and 16 keys: whether lengths, diagonal and
+/// window show some pair of it.
+template <class Tiles>
+class seen_blocks {
+ public:
+  static __device__ __forceinline__ seen_blocks all() { return seen_blocks(~0u); }
+  /// By whole warps, each lane looks at a block. `first`: the tile's first query.
+  static __device__ __forceinline__ seen_blocks of(const key_block& own, std::int64_t first) {
+    const auto lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    const std::int64_t query = first + lane / columns * 16, key = own.key0 + lane % columns * 16;
+    const std::int64_t end = min(query + 16, own.block.seq.q_len);
+    const bool some =
+        lane < rows * columns && query < end &&
+        !prim::intersection(own.visible.keys_of(query, end - 1).some, {key, key + 16}).empty();
+    return seen_blocks(__ballot_sync(prim::cuda::all_lanes, some));
+  }
+
+  /// Of queries and keys from numbers on, multiples of 16.
+  __device__ __forceinline__ bool holds_some(int query, int queries, int key, int keys) const {
+    const std::uint32_t of_row = ((1u << keys / 16) - 1) << key / 16;
+    std::uint32_t mask = 0;
+#pragma unroll
+    for (int r = 0; r < queries / 16; ++r) mask |= of_row << r * columns;
+    return (bits_ >> query / 16 * columns & mask) != 0;
+  }
+
+ private:
+  static constexpr int rows = Tiles::queries / 16, columns = Tiles::own / 16;
+  static_assert(rows * columns <= 32);
+
+  explicit __device__ seen_blocks(std::uint32_t bits) : bits_(bits) {}
+
+  std::uint32_t bits_;
+};
+
 /// Found before the products of a tile, in loops that are not unrolled: what they take is free when
 /// accumulators come.
 template <class Tiles>
@@ -42,18 +77,18 @@ class seen_pairs {
   }
 
   /// How much of a warp's part of a tile lengths, diagonal and window show; what segments or a mask
-  /// functor hide beside is `partial`.
-  template <class Hooks>
+  /// functor hide beside is `partial`. Without `MaySkip` it is known that something is seen.
+  template <bool MaySkip, class Hooks>
   static __device__ __forceinline__ prim::tile_visibility of_part(const hooked_args<Hooks>& args,
                                                                   const key_block& own,
                                                                   std::int64_t query,
                                                                   std::int64_t key) {
     using enum prim::tile_visibility;
     const std::int64_t end = min(query + Tiles::score_rows, own.block.seq.q_len);
-    if (query >= end) return skip;
+    if (MaySkip && query >= end) return skip;
     const prim::key_interval keys{key, key + Tiles::score_keys};
     const prim::block_intervals seen = own.visible.keys_of(query, end - 1);
-    if (prim::intersection(seen.some, keys).empty()) return skip;
+    if (MaySkip && prim::intersection(seen.some, keys).empty()) return skip;
     const bool asks = Hooks::has_mask || args.call.forward.q_segments.data != nullptr;
     return !asks && end == query + Tiles::score_rows && seen.all.contains(keys) ? full : partial;
   }

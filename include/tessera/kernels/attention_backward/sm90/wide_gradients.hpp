@@ -24,6 +24,7 @@ struct wide_tiles {
                        threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
   static constexpr int turn_parts = 1, turn_tiles = 1;
+  static constexpr bool finds_sequences = true;
   using keys = panel_tile<own, Width>;
   using values = panel_tile<own, ValueWidth>;
   using rows = panel_tile<queries, Width>;
