@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
 
   // Scores that are calls leave no registers to look at parts of a tile.
   constexpr bool looks_at_parts = Kind != score_kind::all;
-  constexpr bool looks_at_blocks = looks_at_parts && Tiles::splits_code;
+  constexpr bool splits_code = Tiles::splits_code && (!InTurns || queries > 64);
+  constexpr bool looks_at_blocks = looks_at_parts && splits_code;
   constexpr int row_parts =
       looks_at_parts ? queries / 64 : 1;  // of which some may see none of the keys
   accumulator d_keys[4][Tiles::part_columns / 8] = {};
@@ -153,6 +154,8 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     // what others ask costs registers.
     const auto add_tile = [&](const auto whole) {
       constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
+      constexpr bool is_whole = std::is_same_v<decltype(whole), const std::true_type>;
+      constexpr int parts = is_whole ? 1 : row_parts;
       const auto blocks = !whole && looks_at_blocks ? seen_blocks<Tiles>::of(own_block, first)
                                                     : seen_blocks<Tiles>::all();
       {
@@ -280,9 +283,9 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         using operand = decltype(tile_of_rows);
         const std::uint32_t a = own_scores + scores::lane_of_b(u_lane) + part_key / 64 * 128;
 #pragma unroll
-        for (int part = 0; part < row_parts; ++part) {
-          if (row_parts > 1 && !blocks.holds_some(part * 64, 64, 0, own)) continue;
-          constexpr int depth = queries / 16 / row_parts;
+        for (int part = 0; part < parts; ++part) {
+          if (parts > 1 && !blocks.holds_some(part * 64, 64, 0, own)) continue;
+          constexpr int depth = queries / 16 / parts;
           multiply<Element, depth>(
               d_keys,
               [&](auto& reg, int m, int r) {
@@ -306,7 +309,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         if (step + 1 < steps) start(next.head, next.tile, 0);
       }
       if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
-      if (row_parts == 1 || blocks.holds_some(sum_row, Tiles::sum_rows, 0, own)) {
+      if (parts == 1 || blocks.holds_some(sum_row, Tiles::sum_rows, 0, own)) {
         accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
         multiply<Element, own / 16>(
             d_q,
@@ -330,7 +333,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     };
     const bool whole =
         knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
-    if constexpr (!Tiles::splits_code) {
+    if constexpr (!splits_code) {
       add_tile(whole);
     } else if (whole) {
       add_tile(std::bool_constant<knows_whole>{});

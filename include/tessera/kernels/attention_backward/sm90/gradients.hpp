@@ -22,7 +22,7 @@ struct hopper_tiles {
                        own = 128, threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
   static constexpr int turn_parts = 1, turn_tiles = 1;
-  static constexpr bool finds_sequences = true;
+  static constexpr bool finds_sequences = Width > 64;  ///< see goes_through_slots
   /// Scores that a cap or dropout changes while they are in registers.
   template <score_kind Kind>
   static constexpr bool modified = Kind == score_kind::computed || Kind == score_kind::dropped;
