@@ -42,11 +42,9 @@ struct launch_args {
   float* shift = nullptr;
   float* correction = nullptr;  ///< [q_heads][rows]: subtracted from the gradients of weights
   key_taint* taint = nullptr;   ///< [kv_heads][keys]
-  /// Finite elements of lse are those of rows of q that are finite: no cap, bias or functor makes
-  /// of a score that is not one that is, and no sink hides it.
+  /// A row whose lse is finite has no element of q that is not: no cap, bias or functor makes a
+  /// finite score of one that is not, and no sink hides it.
   bool lse_tells = false;
-  uint4* cleared = nullptr;  ///< by the kernel that describes rows
-  std::int64_t cleared_words = 0;
   std::int64_t rows = 0;      ///< of q, all entries
   std::int64_t keys = 0;      ///< of k, all entries
   std::int64_t tiles = 0;     ///< of a sequence at most

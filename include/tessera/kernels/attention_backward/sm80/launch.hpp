@@ -110,8 +110,6 @@ struct scratch {
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);
       sums_bytes = parts.bytes() - bytes;
       bytes = parts.bytes();
-      args.cleared = static_cast<uint4*>(sums());
-      args.cleared_words = static_cast<std::int64_t>(sums_bytes / sizeof(uint4));
       if (Kernel::config.in_turns || of.q_segments.data != nullptr) {
         parts.take(args.seen_by, key_tiles_of<tiles::own>(of));
         if (of.q_segments.data != nullptr) {
@@ -368,7 +366,7 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   const bool scores_reach_lse = of.normalize && of.soft_cap <= 0.0f && of.sinks == nullptr &&
                                 of.bias_pre.data == nullptr && of.bias_post.data == nullptr;
   memory.args.lse_tells = scores_reach_lse && !Hooks::has_logits;
-  if (memory.args.rows == 0) kernels.clear(memory.sums(), memory.sums_bytes);
+  kernels.clear(memory.sums(), memory.sums_bytes);
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
   const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
   kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * parts, rows_of_block);

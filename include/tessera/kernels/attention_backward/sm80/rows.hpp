@@ -188,16 +188,11 @@ __device__ __forceinline__ void look_at_rows(
 }
 
 /// Shift and correction of each row and head,
-///   sum of d_out out - d_lse,
-/// and zeros where others will add: reads and writes beside each other.
+///   sum of d_out out - d_lse.
 template <class Element, int Vector, int Width>
 __global__ void __launch_bounds__(threads) describe_rows(const __grid_constant__ launch_args args) {
   using lanes = row_lanes<Element, Vector, Width>;
   const attention_kernel_args& of = args.call.forward;
-  for (std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x; at < args.cleared_words;
-       at += std::int64_t{gridDim.x} * threads) {
-    args.cleared[at] = make_uint4(0, 0, 0, 0);
-  }
   const std::int64_t item = lanes::row();
   const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
   const std::int64_t token = item / parts;
