@@ -50,16 +50,19 @@ struct one_pass {
 };
 
 /// Heads that launches in turns go through together. What they read and add to stays in the
-/// second-level cache, for all blocks of a head go through it; but a block of a head begins only
+/// second-level cache, for all blocks of a head go through it. But a block of a head begins only
 /// once the one before it has added to the tiles of a turn, so that of one head no more run side by
-/// side than have tiles to go through. All sections have about as many heads.
+/// side than have tiles to go through: few behind a window, which takes more heads.
 template <class Tiles>
 int section_of(const attention_kernel_args& of) {
-  constexpr std::int64_t cached = std::int64_t{64} << 20, most = 64;
+  constexpr std::int64_t cached = std::int64_t{32} << 20, most = 64;
   constexpr double blocks_side_by_side = Tiles::threads > 128 ? 132 : 264;
   const std::int64_t group = of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1;
   const std::int64_t bytes =
       std::max<std::int64_t>(of.q_len * group * (Tiles::width * 6 + Tiles::value_width * 2), 1);
+  if (of.window_left == unbounded) {
+    return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
+  }
   const bool packed = of.cu_seqlens_q != nullptr;
   const std::int64_t entries = std::max<std::int64_t>(of.batch, 1), parts = packed ? entries : 1;
   const std::int64_t rows = of.q_len / parts, keys = std::max<std::int64_t>(of.kv_len / parts, 1);
