@@ -64,7 +64,7 @@ int section_of(const attention_kernel_args& of) {
     return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
   }
   const bool packed = of.cu_seqlens_q != nullptr;
-  const std::int64_t entries = std::max<std::int64_t>(of.batch, 1), parts = packed ? entries : 1;
+  const std::int64_t parts = packed ? std::max<std::int64_t>(of.batch, 1) : 1;
   const std::int64_t rows = of.q_len / parts, keys = std::max<std::int64_t>(of.kv_len / parts, 1);
   const prim::mask_interval mask{of.causal, of.window_left, of.window_right,
                                  of.top_left ? 0 : keys - rows};
@@ -73,10 +73,7 @@ int section_of(const attention_kernel_args& of) {
   const double tiles = 1 + rows_of_key / Tiles::queries;
   const auto busy =
       static_cast<std::int64_t>(std::ceil(blocks_side_by_side * (Tiles::turn_tiles + 1) / tiles));
-  const std::int64_t heads = std::max<std::int64_t>(entries * of.kv_heads, 1);
-  const std::int64_t section = std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most);
-  const std::int64_t sections = (heads + section - 1) / section;
-  return static_cast<int>((heads + sections - 1) / sections);
+  return static_cast<int>(std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most));
 }
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
