@@ -162,6 +162,20 @@ void make_finite(const tensor_view& tensor) {
   }
 }
 
+/// A call on every row that takes it.
+void expect_of_all_rows(const family& kind, call_data& data) {
+  const call_expectation expectation(data.call());
+  int ran = 0;
+  for (const tested_row& row : rows_of_gradients()) {
+    if (!runs_here(row.row->target)) continue;
+    data.reset();
+    if (!call_here(kind, data.problem(), {.row = row.row->name})) continue;  // another type
+    ++ran;
+    EXPECT_EQ(expectation.complaints(data.tensors()), "") << row.row->name;
+  }
+  EXPECT_GT(ran, 1);
+}
+
 // Tiles whose keys are of one segment but for padding: keys of padding, which have the id -1, get
 // no gradient.
 TEST(segments_of_gradients, leave_padding_out) {
@@ -188,16 +202,23 @@ TEST(segments_of_gradients, leave_padding_out) {
     }
   }
   data.remember();
-  const call_expectation expectation(data.call());
-  int ran = 0;
-  for (const tested_row& row : rows_of_gradients()) {
-    if (!runs_here(row.row->target)) continue;
-    data.reset();
-    if (!call_here(*known.kind, data.problem(), {.row = row.row->name})) continue;  // another type
-    ++ran;
-    EXPECT_EQ(expectation.complaints(data.tensors()), "") << row.row->name;
+  expect_of_all_rows(*known.kind, data);
+}
+
+// More sequences than a warp has lanes, than its lanes have times lanes, many of them empty: a
+// block finds the one that its tile belongs to.
+TEST(packed_gradients, find_their_sequences) {
+  const found_operation known = operation_named("flash_attention_backward");
+  for (const std::string_view offsets : {"[41]", "[1301]"}) {
+    random_source random(11);
+    const std::string text =
+        "q=[700,2,128]bf16 k=[700,2,128] v=[700,2,128] cu_seqlens_q=" + std::string(offsets) +
+        "i32 cu_seqlens_k=" + std::string(offsets) + "i32";
+    call_data data(whole_problem(*known.op, text, false).value(), random,
+                   {.row_major = true, .aligned = true});
+    ASSERT_TRUE(data.refusal()) << data.refusal().message();
+    expect_of_all_rows(*known.kind, data);
   }
-  EXPECT_GT(ran, 1);
 }
 
 /// A stream with a call, its plan, and scratch memory that nobody else has.

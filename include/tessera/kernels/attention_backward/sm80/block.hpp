@@ -42,10 +42,13 @@ struct launch_args {
   float* shift = nullptr;
   float* correction = nullptr;  ///< [q_heads][rows]: subtracted from the gradients of weights
   key_taint* taint = nullptr;   ///< [kv_heads][keys]
-  std::int64_t rows = 0;        ///< of q, all entries
-  std::int64_t keys = 0;        ///< of k, all entries
-  std::int64_t tiles = 0;       ///< of a sequence at most
-  float* d_q_sums = nullptr;    ///< [q_heads][sum_tiles], see query_sums.hpp
+  /// A row whose lse is finite has no element of q that is not: no cap, bias or functor makes a
+  /// finite score of one that is not, and no sink hides it.
+  bool lse_tells = false;
+  std::int64_t rows = 0;      ///< of q, all entries
+  std::int64_t keys = 0;      ///< of k, all entries
+  std::int64_t tiles = 0;     ///< of a sequence at most
+  float* d_q_sums = nullptr;  ///< [q_heads][sum_tiles], see query_sums.hpp
   std::int64_t sum_tiles = 0;
   /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
   tile_interval* seen_by = nullptr;

@@ -22,6 +22,9 @@ struct gradient_tiles {
   static constexpr int queries = Queries, own = Own, stages = Stages, blocks = Blocks;
   static constexpr int threads = Warps * 32;
   static constexpr int block_threads = threads, turn_parts = Warps;
+  /// Tiles of which all is seen have code of their own, where registers are left for two.
+  static constexpr bool splits_code = Width <= 128;
+  static constexpr bool finds_sequences = Width <= 128;  ///< see goes_through_slots
   /// Where tiles are large, blocks of keys that begin in one turn would wait for each other.
   static constexpr int turn_tiles = Queries > 64 ? 1 : 2;
   static constexpr int width = Width, value_width = ValueWidth;

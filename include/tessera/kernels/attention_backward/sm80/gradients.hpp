@@ -7,68 +7,17 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/attention_backward/sm80/gradient_tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/key_block.hpp>
+#include <tessera/kernels/attention_backward/sm80/products.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/seen_pairs.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 #include <tessera/kernels/attention_backward/sm80/turns.hpp>
 
 namespace tessera::kernels::attention_backward::sm80 {
-
-/// C[Rows * 16][Columns * 8] += A B of a warp, `Depth` steps of 16. `load_a(fragment, row, k)` and
-/// `load_b(fragment, k, column pair)` fill the operands.
-template <class Element, int Depth, int Rows, int Columns, class LoadA, class LoadB>
-__device__ __forceinline__ void multiply(accumulator (&sums)[Rows][Columns], const LoadA& load_a,
-                                         const LoadB& load_b) {
-  using words = prim::cuda::half_words<Element>;
-  static_assert(Columns % 2 == 0);
-#pragma unroll
-  for (int k = 0; k < Depth; ++k) {
-    fragment_a a[Rows];
-#pragma unroll
-    for (int m = 0; m < Rows; ++m) load_a(a[m].reg, m, k);
-#pragma unroll
-    for (int n = 0; n < Columns / 2; ++n) {
-      fragment_b2 b;
-      load_b(b.reg, k, n);
-#pragma unroll
-      for (int m = 0; m < Rows; ++m) {
-        words::template multiply_add<0>(sums[m][2 * n], a[m], b);
-        words::template multiply_add<1>(sums[m][2 * n + 1], a[m], b);
-      }
-    }
-  }
-}
-
-/// Where a lane puts what it has of 16 rows x 16 columns of sums into a tile of scores: from sm_90
-/// on a row of 16 bytes of matrices, before that two elements each.
-template <class Scores>
-__device__ __forceinline__ std::uint32_t put_place(unsigned lane) {
-#if __CUDA_ARCH__ >= 900
-  return Scores::lane_of_a(lane);
-#else
-  return Scores::offset(lane / 4, 0) + lane % 4 * 4;
-#endif
-}
-template <class Element, class Scores>
-__device__ __forceinline__ void put_pair(std::uint32_t place, int row_step, int column_step,
-                                         const accumulator& left, const accumulator& right) {
-  using words = prim::cuda::half_words<Element>;
-  const std::uint32_t to = Scores::step(place, row_step, column_step);
-  const std::uint32_t packed[4] = {
-      words::pack(left.at[0], left.at[1]), words::pack(left.at[2], left.at[3]),
-      words::pack(right.at[0], right.at[1]), words::pack(right.at[2], right.at[3])};
-#if __CUDA_ARCH__ >= 900
-  prim::cuda::store_matrices(to, packed);
-#else
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    prim::cuda::store_shared_4((to ^ (i / 2 * 16u)) + i % 2 * 8 * Scores::row_bytes, packed[i]);
-  }
-#endif
-}
 
 template <class Element, class Tiles, score_kind Kind, bool InTurns, class Hooks>
 __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
@@ -85,6 +34,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   constexpr bool capped = Kind == score_kind::computed && !hooked_args<Hooks>::has_functors;
   constexpr int queries = Tiles::queries, own = Tiles::own, threads = Tiles::threads;
   extern __shared__ __align__(128) unsigned char memory[];
+  prim::cuda::wait_for_grid_before();
   const attention_kernel_args& of = args.call.forward;
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32, lane = thread % 32;
@@ -172,6 +122,12 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
   const column_pairs<out_rows, Tiles::value_columns> own_v_columns(
       out_rows::lane_of_a(u_lane), column_part * Tiles::value_columns);
 
+  // Scores that are calls leave no registers to look at parts of a tile.
+  constexpr bool looks_at_parts = Kind != score_kind::all;
+  constexpr bool splits_code = Tiles::splits_code && (!InTurns || queries > 64);
+  constexpr bool looks_at_blocks = looks_at_parts && splits_code;
+  constexpr int row_parts =
+      looks_at_parts ? queries / 64 : 1;  // of which some may see none of the keys
   accumulator d_keys[4][Tiles::part_columns / 8] = {};
   const float scale = of.softmax_scale * prim::log2_e * (capped ? 2.0f / of.soft_cap : 1.0f);
   const float most = of.soft_cap * prim::log2_e;
@@ -194,155 +150,195 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       if (step + 1 < steps) start(next.head, next.tile, 1 - stage);
     }
 
-    constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
-    {
-      const bool whole =
-          knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
-      const score_place lane_first{seq.index, now.head, first + score_row + lane / 4,
-                                   key0 + score_key + lane % 4 * 2, visible.mask.offset};
-      auto seen = seen_pairs<Tiles>::all();
-      if (!whole) seen = seen_pairs<Tiles>::of(args, own_block, lane_first);
-      accumulator products[row_tiles][key_tiles], gradients[row_tiles][key_tiles];
-      float shift[row_tiles][2], correction[row_tiles][2];
-#pragma unroll
-      for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int r = score_row + m * 16 + half * 8 + lane / 4;
-          shift[m][half] = statistics.shift[r];
-          correction[m][half] = statistics.correction[r];
+    // `whole`: all of the tile is seen. It is a constant where such tiles have code of their own:
+    // what others ask costs registers.
+    const auto add_tile = [&](const auto whole) {
+      constexpr int row_tiles = Tiles::score_rows / 16, key_tiles = Tiles::score_keys / 8;
+      constexpr bool is_whole = std::is_same_v<decltype(whole), const std::true_type>;
+      constexpr int parts = is_whole ? 1 : row_parts;
+      const auto blocks = !whole && looks_at_blocks ? seen_blocks<Tiles>::of(own_block, first)
+                                                    : seen_blocks<Tiles>::all();
+      {
+        const score_place lane_first{seq.index, now.head, first + score_row + lane / 4,
+                                     key0 + score_key + lane % 4 * 2, visible.mask.offset};
+        auto part = whole ? prim::tile_visibility::full : prim::tile_visibility::partial;
+        if (!whole && looks_at_parts) {
+          part = blocks.holds_some(score_row, Tiles::score_rows, score_key, Tiles::score_keys)
+                     ? seen_pairs<Tiles>::template of_part<!looks_at_blocks>(
+                           args, own_block, first + score_row, key0 + score_key)
+                     : prim::tile_visibility::skip;
         }
+        const bool partial = part == prim::tile_visibility::partial;
+        auto seen = seen_pairs<Tiles>::all();
+        if (partial) seen = seen_pairs<Tiles>::of(args, own_block, lane_first);
+        if (part == prim::tile_visibility::skip) {
 #pragma unroll
-        for (int n = 0; n < key_tiles; ++n) {
-          products[m][n] = {};
-          const float low = plain || capped ? -correction[m][0] : 0.0f;
-          const float high = plain || capped ? -correction[m][1] : 0.0f;
-          gradients[m][n] = {{low, low, high, high}};
-        }
-      }
-      multiply<Element, rows::width / 16>(
-          products,
-          [&](auto& reg, int m, int d) {
-            prim::cuda::load_matrices(reg, rows::step(q + q_of_a, m, d));
-          },
-          [&](auto& reg, int d, int n) {
-            prim::cuda::load_matrices(reg, keys::step(k_of_b, n, d));
-          });
-      multiply<Element, out_rows::width / 16>(
-          gradients,
-          [&](auto& reg, int m, int d) {
-            prim::cuda::load_matrices(reg, out_rows::step(d_out + d_out_of_a, m, d));
-          },
-          [&](auto& reg, int d, int n) {
-            prim::cuda::load_matrices(reg, values::step(v_of_b, n, d));
-          });
+          for (int i = 0; i < row_tiles * key_tiles / 2; ++i) {
+            const int m = i / (key_tiles / 2), n = i % (key_tiles / 2);
+            put_pair<Element, scores>(weights + put_at, m, n, {}, {});
+            put_pair<Element, scores>(d_scores + put_at, m, n, {}, {});
+          }
+        } else {
+          accumulator products[row_tiles][key_tiles], gradients[row_tiles][key_tiles];
+          float shift[row_tiles][2], correction[row_tiles][2];
+#pragma unroll
+          for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              const int r = score_row + m * 16 + half * 8 + lane / 4;
+              shift[m][half] = statistics.shift[r];
+              correction[m][half] = statistics.correction[r];
+            }
+#pragma unroll
+            for (int n = 0; n < key_tiles; ++n) {
+              products[m][n] = {};
+              const float low = plain || capped ? -correction[m][0] : 0.0f;
+              const float high = plain || capped ? -correction[m][1] : 0.0f;
+              gradients[m][n] = {{low, low, high, high}};
+            }
+          }
+          multiply<Element, rows::width / 16>(
+              products,
+              [&](auto& reg, int m, int d) {
+                prim::cuda::load_matrices(reg, rows::step(q + q_of_a, m, d));
+              },
+              [&](auto& reg, int d, int n) {
+                prim::cuda::load_matrices(reg, keys::step(k_of_b, n, d));
+              });
+          multiply<Element, out_rows::width / 16>(
+              gradients,
+              [&](auto& reg, int m, int d) {
+                prim::cuda::load_matrices(reg, out_rows::step(d_out + d_out_of_a, m, d));
+              },
+              [&](auto& reg, int d, int n) {
+                prim::cuda::load_matrices(reg, values::step(v_of_b, n, d));
+              });
 
-      const auto each = [&](const auto& apply) {
+          const auto each = [&](const auto& apply) {
 #pragma unroll
-        for (int m = 0; m < row_tiles; ++m) {
+            for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
-          for (int n = 0; n < key_tiles; ++n) {
+              for (int n = 0; n < key_tiles; ++n) {
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              apply(m, n, e, products[m][n].at[e], gradients[m][n].at[e]);
+                for (int e = 0; e < 4; ++e) {
+                  apply(m, n, e, products[m][n].at[e], gradients[m][n].at[e]);
+                }
+              }
+            }
+          };
+          if (tainted) {
+            const key_taint* const taint = of_keys() + (score_key + lane % 4 * 2);
+            each([&](int m, int n, int e, float& product, float& gradient) {
+              if (!seen.holds(m, n, e)) return;
+              product += taint[n * 8 + e % 2].k;
+              gradient += taint[n * 8 + e % 2].v;
+            });
+          }
+          if constexpr (plain) {
+            each([&](int m, int, int e, float& product, float& gradient) {
+              product = prim::cuda::exp2_fast(fmaf(product, scale, -shift[m][e / 2]));
+              gradient *= product;
+            });
+          } else if constexpr (capped) {
+            each([&](int m, int, int e, float& product, float& gradient) {
+              const auto at_cap = prim::cuda::scaled_tanh_with_slope(product * scale);
+              product = prim::cuda::exp2_fast(fmaf(at_cap.value, most, -shift[m][e / 2]));
+              gradient *= product * at_cap.slope;
+            });
+          } else {
+            each([&](int m, int n, int e, float& product, float& gradient) {
+              score_place at = lane_first;
+              at.query += m * 16 + e / 2 * 8;
+              at.key += n * 8 + e % 2;
+              weigh<Kind, true, false>(args, at, seen.holds(m, n, e), scale, shift[m][e / 2],
+                                       correction[m][e / 2], product, gradient);
+            });
+          }
+          if ((plain || capped) && partial) {
+            each([&](int m, int n, int e, float& product, float& gradient) {
+              if (!seen.holds(m, n, e)) product = gradient = 0.0f;
+            });
+          }
+#pragma unroll
+          for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+            for (int n = 0; n < key_tiles; n += 2) {
+              put_pair<Element, scores>(weights + put_at, m, n / 2, products[m][n],
+                                        products[m][n + 1]);
+              put_pair<Element, scores>(d_scores + put_at, m, n / 2, gradients[m][n],
+                                        gradients[m][n + 1]);
             }
           }
         }
+      }
+      __syncthreads();
+      if (step + 1 < steps) start_statistics(next.head, next.tile);
+      [[maybe_unused]] int turn = 0;
+      if constexpr (InTurns) {
+        if (step > 0) turns<Tiles>::pass(args, own_block, now.before(own_block));
+        turn = turns<Tiles>::look(args, own_block, now);
+      }
+
+      const auto add_keys = [&](auto tile_of_rows, const auto& from, std::uint32_t at) {
+        using operand = decltype(tile_of_rows);
+        const std::uint32_t a = own_scores + scores::lane_of_b(u_lane) + part_key / 64 * 128;
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+          if (parts > 1 && !blocks.holds_some(part * 64, 64, 0, own)) continue;
+          constexpr int depth = queries / 16 / parts;
+          multiply<Element, depth>(
+              d_keys,
+              [&](auto& reg, int m, int r) {
+                prim::cuda::load_matrices_transposed(reg, scores::step(a, part * depth + r, m));
+              },
+              [&](auto& reg, int r, int n) {
+                prim::cuda::load_matrices_transposed(reg, at + from.at(part * depth + r, n));
+              });
+        }
       };
-      if (tainted) {
-        const key_taint* const taint = of_keys() + (score_key + lane % 4 * 2);
-        each([&](int m, int n, int e, float& product, float& gradient) {
-          if (!seen.holds(m, n, e)) return;
-          product += taint[n * 8 + e % 2].k;
-          gradient += taint[n * 8 + e % 2].v;
-        });
-      }
-      if constexpr (plain) {
-        each([&](int m, int, int e, float& product, float& gradient) {
-          product = prim::cuda::exp2_fast(fmaf(product, scale, -shift[m][e / 2]));
-          gradient *= product;
-        });
-      } else if constexpr (capped) {
-        each([&](int m, int, int e, float& product, float& gradient) {
-          const auto at_cap = prim::cuda::scaled_tanh_with_slope(product * scale);
-          product = prim::cuda::exp2_fast(fmaf(at_cap.value, most, -shift[m][e / 2]));
-          gradient *= product * at_cap.slope;
-        });
+      if constexpr (Tiles::width == Tiles::value_width) {
+        add_keys(rows{}, own_q_columns, of_values ? d_out : q);
+      } else if (of_values) {
+        add_keys(out_rows{}, own_v_columns, d_out);
       } else {
-        each([&](int m, int n, int e, float& product, float& gradient) {
-          score_place at = lane_first;
-          at.query += m * 16 + e / 2 * 8;
-          at.key += n * 8 + e % 2;
-          weigh<Kind, true, false>(args, at, seen.holds(m, n, e), scale, shift[m][e / 2],
-                                   correction[m][e / 2], product, gradient);
-        });
+        add_keys(rows{}, own_q_columns, q);
       }
-      if ((plain || capped) && !whole) {
-        each([&](int m, int n, int e, float& product, float& gradient) {
-          if (!seen.holds(m, n, e)) product = gradient = 0.0f;
-        });
+
+      if constexpr (Tiles::stages == 1) {
+        __syncthreads();
+        if (step + 1 < steps) start(next.head, next.tile, 0);
       }
+      if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
+      if (parts == 1 || blocks.holds_some(sum_row, Tiles::sum_rows, 0, own)) {
+        accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
+        multiply<Element, own / 16>(
+            d_q,
+            [&](auto& reg, int m, int c) {
+              prim::cuda::load_matrices(reg, scores::step(d_scores_of_a, m, c));
+            },
+            [&](auto& reg, int c, int n) {
+              prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
+            });
+        using all_sums = query_sums<Tiles>;
+        float* const sums = all_sums::place_of(all_sums::tile_of(args, seq, now.head, now.tile),
+                                               sum_row / 16, sum_column / 8);
 #pragma unroll
-      for (int m = 0; m < row_tiles; ++m) {
+        for (int m = 0; m < Tiles::sum_rows / 16; ++m) {
 #pragma unroll
-        for (int n = 0; n < key_tiles; n += 2) {
-          put_pair<Element, scores>(weights + put_at, m, n / 2, products[m][n], products[m][n + 1]);
-          put_pair<Element, scores>(d_scores + put_at, m, n / 2, gradients[m][n],
-                                    gradients[m][n + 1]);
+          for (int n = 0; n < Tiles::sum_columns / 8; ++n) {
+            all_sums::add(sums, m, n, lane, d_q[m][n]);
+          }
         }
       }
-    }
-    __syncthreads();
-    if (step + 1 < steps) start_statistics(next.head, next.tile);
-    [[maybe_unused]] int turn = 0;
-    if constexpr (InTurns) {
-      if (step > 0) turns<Tiles>::pass(args, own_block, now.before(own_block));
-      turn = turns<Tiles>::look(args, own_block, now);
-    }
-
-    const auto add_keys = [&](auto tile_of_rows, const auto& from, std::uint32_t at) {
-      using operand = decltype(tile_of_rows);
-      const std::uint32_t a = own_scores + scores::lane_of_b(u_lane) + part_key / 64 * 128;
-      multiply<Element, queries / 16>(
-          d_keys,
-          [&](auto& reg, int m, int r) {
-            prim::cuda::load_matrices_transposed(reg, scores::step(a, r, m));
-          },
-          [&](auto& reg, int r, int n) {
-            prim::cuda::load_matrices_transposed(reg, at + from.at(r, n));
-          });
     };
-    if constexpr (Tiles::width == Tiles::value_width) {
-      add_keys(rows{}, own_q_columns, of_values ? d_out : q);
-    } else if (of_values) {
-      add_keys(out_rows{}, own_v_columns, d_out);
+    const bool whole =
+        knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
+    if constexpr (!splits_code) {
+      add_tile(whole);
+    } else if (whole) {
+      add_tile(std::bool_constant<knows_whole>{});
     } else {
-      add_keys(rows{}, own_q_columns, q);
-    }
-
-    if constexpr (Tiles::stages == 1) {
-      __syncthreads();
-      if (step + 1 < steps) start(next.head, next.tile, 0);
-    }
-    if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
-    accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
-    multiply<Element, own / 16>(
-        d_q,
-        [&](auto& reg, int m, int c) {
-          prim::cuda::load_matrices(reg, scores::step(d_scores_of_a, m, c));
-        },
-        [&](auto& reg, int c, int n) {
-          prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
-        });
-    using all_sums = query_sums<Tiles>;
-    float* const sums = all_sums::place_of(all_sums::tile_of(args, seq, now.head, now.tile),
-                                           sum_row / 16, sum_column / 8);
-#pragma unroll
-    for (int m = 0; m < Tiles::sum_rows / 16; ++m) {
-#pragma unroll
-      for (int n = 0; n < Tiles::sum_columns / 8; ++n) {
-        all_sums::add(sums, m, n, lane, d_q[m][n]);
-      }
+      add_tile(std::false_type{});
     }
   }
   // Stages are free behind the last products.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/tile_scan.hpp>
+#include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/tiles.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 
@@ -22,6 +23,14 @@ std::int64_t key_tiles_of(const attention_kernel_args& of) {
   return first_key_tile<Own>(of, of.batch, of.kv_len) + 1;
 }
 
+/// Blocks of a packed launch go through the tiles of all sequences, one behind the other
+/// (`packed_tile_of`), instead of as many of each as the longest might have. Not in turns: whatever
+/// offsets hold, there is the block that another waits for.
+template <class Tiles, bool InTurns>
+__host__ __device__ bool goes_through_slots(const attention_kernel_args& of) {
+  return !InTurns && Tiles::finds_sequences && of.cu_seqlens_q != nullptr;
+}
+
 /// The tiles of queries that may see a tile of keys; with segments those from the first to the last
 /// with a query whose segment may be one of the keys', and of these the ones that are of the keys'
 /// segment with all queries, if they are neighbours. A block for each tile of keys.
@@ -30,6 +39,7 @@ __global__ void __launch_bounds__(threads)
     describe_tiles(const __grid_constant__ launch_args args) {
   constexpr int queries = Tiles::queries, own = Tiles::own;
   constexpr int lanes = prim::cuda::warp_size, warps = threads / lanes;
+  prim::cuda::wait_for_grid_before();
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t index = blockIdx.x / args.tiles, tile_of_keys = blockIdx.x % args.tiles;
   const block_sequence block = block_sequence::of(of, index);
@@ -147,9 +157,13 @@ struct key_block {
       head = section + inside % heads;
     }
     const auto kv_heads = static_cast<unsigned>(call.kv_heads), entry = head / kv_heads;
-    own.key0 = std::int64_t{tile} * Tiles::own;
     own.kv_head = static_cast<int>(head - entry * kv_heads);
-    own.block = block_sequence::of(call, entry);
+    packed_tile place{entry, tile};
+    if (goes_through_slots<Tiles, InTurns>(call)) {
+      place = packed_tile_of<Tiles::own>(call.cu_seqlens_k, call.batch, tile);
+    }
+    own.key0 = place.tile * Tiles::own;
+    own.block = block_sequence::of(call, place.index);
     if (own.outside()) return own;
     const prim::sequence& seq = own.block.seq;
     const std::int64_t end = own.key0 + Tiles::own;
@@ -157,7 +171,7 @@ struct key_block {
     own.visible = kernels::attention::visibility_of<mask_mode::window>(call, seq);
     own.seen_by = tiles_that_see<Tiles::queries>(own.visible, seq.q_len, own.keys);
     const tile_interval* const known =
-        args.seen_by + first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) + tile;
+        args.seen_by + first_key_tile<Tiles::own>(call, seq.index, seq.k_begin) + place.tile;
     if (InTurns && end < seq.k_len) own.seen_by_next = known[1];
     if (call.q_segments.data != nullptr) {
       const tile_interval some = *known;
@@ -182,7 +196,7 @@ struct key_block {
   }
 
   /// Behind the last key whose gradient is written.
-  __device__ __forceinline__ bool outside() const { return key0 >= block.all_k; }
+  __device__ __forceinline__ bool outside() const { return key0 < 0 || key0 >= block.all_k; }
   /// Keys of the sequence among those of the block.
   __device__ __forceinline__ int size() const { return static_cast<int>(keys.end - key0); }
 };

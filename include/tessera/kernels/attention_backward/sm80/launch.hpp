@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,6 +23,7 @@
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/rows.hpp>
+#include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>
@@ -47,15 +49,31 @@ struct one_pass {
   }
 };
 
-/// Heads that launches in turns go through together: what they read and add to stays in the
-/// second-level cache, for all blocks of a head go through it.
+/// Heads that launches in turns go through together. What they read and add to stays in the
+/// second-level cache, for all blocks of a head go through it. But a block of a head begins only
+/// once the one before it has added to the tiles of a turn, so that of one head no more run side by
+/// side than have tiles to go through: few behind a window, which takes more heads.
 template <class Tiles>
 int section_of(const attention_kernel_args& of) {
   constexpr std::int64_t cached = std::int64_t{32} << 20, most = 64;
+  constexpr double blocks_side_by_side = Tiles::threads > 128 ? 132 : 264;
   const std::int64_t group = of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1;
   const std::int64_t bytes =
       std::max<std::int64_t>(of.q_len * group * (Tiles::width * 6 + Tiles::value_width * 2), 1);
-  return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
+  if (of.window_left == unbounded) {
+    return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
+  }
+  const bool packed = of.cu_seqlens_q != nullptr;
+  const std::int64_t parts = packed ? std::max<std::int64_t>(of.batch, 1) : 1;
+  const std::int64_t rows = of.q_len / parts, keys = std::max<std::int64_t>(of.kv_len / parts, 1);
+  const prim::mask_interval mask{of.causal, of.window_left, of.window_right,
+                                 of.top_left ? 0 : keys - rows};
+  const double rows_of_key =
+      mask.mean_keys(rows, keys) * static_cast<double>(rows * group) / static_cast<double>(keys);
+  const double tiles = 1 + rows_of_key / Tiles::queries;
+  const auto busy =
+      static_cast<std::int64_t>(std::ceil(blocks_side_by_side * (Tiles::turn_tiles + 1) / tiles));
+  return static_cast<int>(std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most));
 }
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
@@ -116,6 +134,7 @@ struct sized_pass {
   int shared_bytes = 0;
   int (*of_head_dims)(int, int) = nullptr;  ///< what a call takes instead, if it is less
   int block_threads = threads;
+  bool waits = false;  ///< for the kernel before it
   prim::cuda::kernel_entry entry() const { return cuda::entry_of(kernel, shared_bytes); }
 };
 
@@ -145,7 +164,7 @@ struct row_kernels {
     } else if constexpr (atomics) {
       using tiles = typename one_pass<Kernel>::tiles;
       return {one_pass<Kernel>::template kernel<Kind, Hooks>(), tiles::shared_bytes, nullptr,
-              tiles::block_threads};
+              tiles::block_threads, true};
     } else {
       return {&key_gradients<element, width, Kind, Hooks>, key_tiles<width>::shared_bytes};
     }
@@ -203,8 +222,12 @@ struct row_kernels {
   static hooked_pass biases() {
     return {&bias_gradients<element, Hooks>, any_bytes, &any_shared_bytes<element>};
   }
-  static pass described_tiles() { return {&describe_tiles<typename one_pass<Kernel>::tiles>}; }
-  static pass sums() { return {&store_query_sums<element, typename one_pass<Kernel>::tiles>}; }
+  static pass described_tiles() {
+    return {.kernel = &describe_tiles<typename one_pass<Kernel>::tiles>, .waits = true};
+  }
+  static pass sums() {
+    return {.kernel = &store_query_sums<element, typename one_pass<Kernel>::tiles>, .waits = true};
+  }
 
   static std::vector<prim::cuda::kernel_entry> entries() {
     std::vector<prim::cuda::kernel_entry> all{rows.entry(), sinks.entry()};
@@ -236,7 +259,10 @@ status prepare() {
 /// Launches kernels one behind the other; the first failure ends it.
 class launcher {
  public:
-  launcher(const attention_kernel_args& of, cudaStream_t stream) : of_(of), stream_(stream) {}
+  /// `dependent`: of kernels behind the first of a row those that wait for the one before
+  /// (prim/cuda/warp.hpp) are launched before it has ended.
+  launcher(const attention_kernel_args& of, cudaStream_t stream, bool dependent)
+      : of_(of), stream_(stream), dependent_(dependent) {}
 
   template <class Args>
   void run(const sized_pass<Args>& pass, const Args& args, std::int64_t blocks) {
@@ -245,7 +271,7 @@ class launcher {
                            ? pass.of_head_dims(of_.head_dim, of_.v_head_dim)
                            : pass.shared_bytes;
     code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), pass.block_threads,
-                                      shared, stream_, false, args);
+                                      shared, stream_, dependent_ && pass.waits, args);
   }
   /// A block for so many of the items.
   void run_rows(const sized_pass<launch_args>& pass, const launch_args& args, std::int64_t items,
@@ -259,6 +285,12 @@ class launcher {
     args.tiles = (tokens + own - 1) / own;
     run(pass, args, entries * heads * args.tiles);
   }
+  /// A block for each head and slot of packed sequences, see packed_tile_of.
+  template <class Args>
+  void run_slots(const sized_pass<Args>& pass, Args args, int heads, std::int64_t slots) {
+    args.tiles = slots;
+    run(pass, args, heads * slots);
+  }
   void clear(void* data, std::size_t bytes) {
     if (code_ == cudaSuccess && bytes > 0) code_ = cudaMemsetAsync(data, 0, bytes, stream_);
   }
@@ -267,6 +299,7 @@ class launcher {
  private:
   const attention_kernel_args& of_;
   cudaStream_t stream_;
+  bool dependent_;
   cudaError_t code_ = cudaSuccess;
 };
 
@@ -288,19 +321,29 @@ void run_gradients(launcher& kernels, const scratch<Kernel>& memory,
     }
   }
   if constexpr (kernels_of::atomics) {
-    kernels.clear(memory.sums(), memory.sums_bytes);
     if (launched.seen_by != nullptr) {
       kernels.run_tiles(kernels_of::described_tiles(), memory.args, 1, of.kv_len,
                         kernels_of::own_keys);
     }
   }
-  kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
-                    kernels_of::own_keys);
+  bool by_slots = false;
   if constexpr (kernels_of::atomics) {
-    kernels.run_tiles(kernels_of::sums(), memory.args, of.q_heads, of.q_len,
-                      kernels_of::own_queries);
+    by_slots = goes_through_slots<typename one_pass<Kernel>::tiles, Kernel::config.in_turns>(of);
+  }
+  if (by_slots) {
+    kernels.run_slots(kernels_of::of_keys(kind), launched, of.kv_heads,
+                      key_tiles_of<kernels_of::own_keys>(of));
   } else {
+    kernels.run_tiles(kernels_of::of_keys(kind), launched, of.kv_heads, of.kv_len,
+                      kernels_of::own_keys);
+  }
+  if constexpr (!kernels_of::atomics) {
     kernels.run_tiles(kernels_of::of_queries(kind), launched, of.q_heads, of.q_len,
+                      kernels_of::own_queries);
+  } else if (of.cu_seqlens_q != nullptr) {
+    kernels.run_slots(kernels_of::sums(), memory.args, of.q_heads, memory.args.sum_tiles);
+  } else {
+    kernels.run_tiles(kernels_of::sums(), memory.args, of.q_heads, of.q_len,
                       kernels_of::own_queries);
   }
 }
@@ -314,12 +357,16 @@ status launch_with(const attention_backward_kernel_args& args, const Hooks& hook
   const attention_kernel_args& of = args.forward;
   scratch<Kernel> memory(args, context.workspace);
   if (status done = cuda::ready<kernels_of>(context, memory.bytes); !done) return done;
-  launcher kernels(of, static_cast<cudaStream_t>(context.stream));
+  launcher kernels(of, static_cast<cudaStream_t>(context.stream), cuda::starts_early<kernels_of>());
   if constexpr (!kernels_of::any) memory.args.shift_unit = prim::log2_e;
   if (kernels_of::kind_of(of) == score_kind::dropped) {
     memory.args.dropout = kernels::attention::dropout_keys::of(of.dropout_seed);
     memory.args.last_dropped = static_cast<std::uint32_t>(of.dropout_threshold - 1);
   }
+  const bool scores_reach_lse = of.normalize && of.soft_cap <= 0.0f && of.sinks == nullptr &&
+                                of.bias_pre.data == nullptr && of.bias_post.data == nullptr;
+  memory.args.lse_tells = scores_reach_lse && !Hooks::has_logits;
+  kernels.clear(memory.sums(), memory.sums_bytes);
   constexpr int rows_of_block = kernels_of::lanes::rows_of_block;
   const int parts = (of.q_heads + heads_at_once - 1) / heads_at_once;
   kernels.run_rows(kernels_of::rows, memory.args, memory.args.rows * parts, rows_of_block);

@@ -24,6 +24,33 @@ std::int64_t sum_tiles_of(const attention_kernel_args& of) {
   return first_sum_tile<Queries>(of, of.batch, of.q_len) + 1;
 }
 
+/// A tile of a sequence of a packed launch.
+struct packed_tile {
+  std::int64_t index = 0, tile = 0;
+};
+
+/// Number `slot` of the tiles of `Size` tokens of all sequences, of which each begins a tile of its
+/// own (see first_sum_tile): so few, or one more behind a sequence, that all may be gone through.
+/// Number `count` of the sequences is what lies behind the last. By whole warps. Offsets that do
+/// not grow may give tiles that there are not.
+template <int Size>
+__device__ __forceinline__ packed_tile packed_tile_of(const std::int32_t* offsets,
+                                                      std::int64_t count, std::int64_t slot) {
+  constexpr int lanes = prim::cuda::warp_size;
+  const auto lane = static_cast<int>(threadIdx.x) % lanes;
+  const auto first_of = [&](std::int64_t index) { return offsets[index] / Size + index; };
+  std::int64_t index = 0;
+  for (std::int64_t left = count + 1; left > 1;) {
+    const std::int64_t apart = (left + lanes - 1) / lanes, place = lane * apart;
+    const bool begun = place < left && first_of(index + place) <= slot;
+    const unsigned all = __ballot_sync(prim::cuda::all_lanes, begun) | 1u;
+    const std::int64_t last = (31 - __clz(static_cast<int>(all))) * apart;
+    index += last;
+    left = min(apart, left - last);
+  }
+  return {index, slot - first_of(index)};
+}
+
 template <class Tiles>
 struct query_sums {
   static constexpr int queries = Tiles::queries, width = Tiles::width;
@@ -90,12 +117,18 @@ __global__ void __launch_bounds__(threads)
   static_assert(Tiles::width % 32 == 0 && queries % 16 == 0);
   using words = prim::cuda::half_words<Element>;
   using chunk = prim::cuda::element_vector<std::uint32_t, 4>;
+  prim::cuda::wait_for_grid_before();
   const attention_kernel_args& of = args.call.forward;
   const std::int64_t item = blockIdx.x;
   const int head = static_cast<int>(item % of.q_heads);
-  const auto tile = static_cast<int>(item / of.q_heads % args.tiles);
-  const block_sequence block = block_sequence::of(of, item / of.q_heads / args.tiles);
-  const std::int64_t first = std::int64_t{tile} * queries;
+  packed_tile own{item / of.q_heads / args.tiles, item / of.q_heads % args.tiles};
+  if (of.cu_seqlens_q != nullptr) {
+    own = packed_tile_of<queries>(of.cu_seqlens_q, of.batch, own.tile);
+  }
+  const block_sequence block = block_sequence::of(of, own.index);
+  const std::int64_t first = own.tile * queries;
+  if (first < 0 || first >= block.all_q) return;
+  const auto tile = static_cast<int>(own.tile);
   const float* const sums = query_sums<Tiles>::tile_of(args, block.seq, head, tile);
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   for (int part = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;

@@ -139,19 +139,36 @@ __device__ __forceinline__ void look_at_rows(
   const void* const out = of.normalize ? of.out : args.call.d_out;  // what is there
   const row_strides& out_strides = of.normalize ? of.out_strides : args.call.d_out_strides;
   if constexpr (Width > 0) {
-    typename lanes::part_type q[heads_at_once], d_out[heads_at_once], own[heads_at_once];
+    const auto part_of_q = [&](int h) {
+      return lanes::part_of(rows_of(h, of.q, of.q_strides), of.head_dim);
+    };
+    typename lanes::part_type d_out[heads_at_once], own[heads_at_once];
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
       found[h].lse = statistic_of(of.lse, seq, min(first_head + h, of.q_heads - 1), query);
-      q[h] = lanes::part_of(rows_of(h, of.q, of.q_strides), of.head_dim);
       d_out[h] =
           lanes::part_of(rows_of(h, args.call.d_out, args.call.d_out_strides), of.v_head_dim);
       own[h] = lanes::part_of(rows_of(h, out, out_strides), of.v_head_dim);
     }
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
-      found[h].finite = lanes::is_finite(q[h]) && lanes::is_finite(d_out[h]);
+      found[h].finite = lanes::is_finite(d_out[h]);
       found[h].product = lanes::product(d_out[h], own[h]);
+    }
+    if (args.lse_tells) {
+#pragma unroll
+      for (int h = 0; h < heads_at_once; ++h) {
+        if (fabsf(found[h].lse) < infinite()) continue;
+        found[h].finite = lanes::is_finite(part_of_q(h)) && found[h].finite;
+      }
+      return;
+    }
+    typename lanes::part_type q[heads_at_once];
+#pragma unroll
+    for (int h = 0; h < heads_at_once; ++h) q[h] = part_of_q(h);
+#pragma unroll
+    for (int h = 0; h < heads_at_once; ++h) {
+      found[h].finite = lanes::is_finite(q[h]) && found[h].finite;
     }
   } else {
     for (int h = 0; h < heads_at_once; ++h) {

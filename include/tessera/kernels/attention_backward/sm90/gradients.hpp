@@ -22,6 +22,7 @@ struct hopper_tiles {
                        own = 128, threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
   static constexpr int turn_parts = 1, turn_tiles = 1;
+  static constexpr bool finds_sequences = Width > 64;  ///< see goes_through_slots
   /// Scores that a cap or dropout changes while they are in registers.
   template <score_kind Kind>
   static constexpr bool modified = Kind == score_kind::computed || Kind == score_kind::dropped;
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(hopper_tiles<Width, InTurns>::block_threads, 1
   constexpr int parts_of_weights = tiles::template weight_parts<Kind>;
   constexpr bool dropped = Kind == score_kind::dropped, by_calls = Kind == score_kind::all;
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
+  prim::cuda::wait_for_grid_before();
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;

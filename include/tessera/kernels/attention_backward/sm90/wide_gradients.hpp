@@ -24,6 +24,7 @@ struct wide_tiles {
                        threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
   static constexpr int turn_parts = 1, turn_tiles = 1;
+  static constexpr bool finds_sequences = true;
   using keys = panel_tile<own, Width>;
   using values = panel_tile<own, ValueWidth>;
   using rows = panel_tile<queries, Width>;
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(wide_tiles<Width, ValueWidth, InTurns>::block_
   constexpr bool dropped = Kind == score_kind::dropped, by_calls = Kind == score_kind::all;
   constexpr int weights_ready = 1;  // the number of a barrier
   extern __shared__ __align__(16) unsigned char unaligned_memory[];
+  prim::cuda::wait_for_grid_before();
   unsigned char* const memory =
       unaligned_memory + (1024 - prim::cuda::shared_address(unaligned_memory) % 1024) % 1024;
   const attention_kernel_args& of = args.call.forward;
