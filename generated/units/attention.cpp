@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "7196439bf3d378a6";
-  if (kind == device_kind::cuda) return "6e3b6c7aa58a7409";
+  if (kind == device_kind::cuda) return "e7ca24826f3ee47b";
   return {};
 }
 

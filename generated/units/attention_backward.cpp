@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "66fbd8e14ff9c785";
-  if (kind == device_kind::cuda) return "5a05ab12890c8370";
+  if (kind == device_kind::cuda) return "4e06105c68f30a37";
   return {};
 }
 

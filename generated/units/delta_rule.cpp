@@ -87,7 +87,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ab272d6e689d4e9d";
+  if (kind == device_kind::cpu) return "d71c7472a18f5894";
   if (kind == device_kind::cuda) return "ef5f1d97978af31d";
   return {};
 }

@@ -63,7 +63,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "f77ce82f06353fef";
-  if (kind == device_kind::cuda) return "11901f5dc77159df";
+  if (kind == device_kind::cuda) return "930d2d4202e0bab2";
   return {};
 }
 

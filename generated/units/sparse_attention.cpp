@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a15d313de61de3e1";
-  if (kind == device_kind::cuda) return "5db152fb76f7d7a4";
+  if (kind == device_kind::cuda) return "c9a9eb777b155b76";
   return {};
 }
 
