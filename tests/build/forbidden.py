@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the library does not do: print, end the process, start threads; and what no file here is:
-unfinished, longer than a reader can hold, or with a table in a comment that a formatter has torn."""
+unfinished, longer than a reader can hold, with a table in a comment that a formatter has torn, or a
+README of a room of kernels that names a file nobody has."""
 import pathlib
 import re
 import sys
@@ -15,6 +16,8 @@ CALLS = re.compile(
 MAY_WRITE = re.compile(r"^include/tessera/runtime/impl/announce\.hpp$")
 SOURCES = {".c", ".h", ".hpp", ".cpp", ".cu", ".cuh", ".cmake", ".sh", ".py"}
 LONGEST = 400
+LONGEST_README = 30  # of a room of kernels; notes on measurements lie beside it
+NAMED_FILE = re.compile(r"`([\w/{},]+\.(?:hpp|cuh|md))`")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|#\s*if\s+0\b")
 TABLE_ROW = re.compile(r"^\s*//[/!]? (\|.*)$")
 
@@ -31,6 +34,30 @@ def torn_tables(lines):
             if not row[1].endswith("|") or cells not in (None, count):
                 yield number
             cells = count
+
+
+def expanded(name):
+    """The names that braces stand for: a_{b,c}.hpp is a_b.hpp and a_c.hpp."""
+    choice = re.search(r"\{([^{}]*)\}", name)
+    if not choice:
+        return [name]
+    return [whole for part in choice[1].split(",")
+            for whole in expanded(name[:choice.start()] + part + name[choice.end():])]
+
+
+def readme_faults():
+    """READMEs of rooms of kernels that are too long or name files that are not there."""
+    folders = ("include", "tests", "tools", "bench", "conan-free-cmake", "generated")
+    files = ["/" + path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*")]
+    ends = {file[start.start():] for file in files for start in re.finditer("/", file)}
+    for path in sorted((ROOT / "include/tessera/kernels").rglob("README.md")):
+        name = path.relative_to(ROOT).as_posix()
+        lines = path.read_text().splitlines()
+        if len(lines) > LONGEST_README:
+            yield f"{name}: has {len(lines)} lines, the most is {LONGEST_README}"
+        for number, line in enumerate(lines, 1):
+            for named in NAMED_FILE.findall(line):
+                yield from (f"{name}:{number}: there is no {file}" for file in expanded(named) if "/" + file not in ends)
 
 
 def without_comments(text: str) -> str:
@@ -58,6 +85,7 @@ def main() -> int:
                 if UNFINISHED.search(line):
                     faults.append(f"{name}:{number}: unfinished: {line.strip()}")
             faults += [f"{name}:{number}: not a row of its table" for number in torn_tables(lines)]
+    faults += readme_faults()
     print("\n".join(faults) if faults else "nothing forbidden")
     return 1 if faults else 0
 
