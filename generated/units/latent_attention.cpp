@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "c122c8f62a3ad648";
-  if (kind == device_kind::cuda) return "71842ce48c94ac68";
+  if (kind == device_kind::cpu) return "8b81d3cd2bdae6af";
+  if (kind == device_kind::cuda) return "e2a42dfed8c812ba";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a15d313de61de3e1";
-  if (kind == device_kind::cuda) return "c9a9eb777b155b76";
+  if (kind == device_kind::cpu) return "d09860d02e13155f";
+  if (kind == device_kind::cuda) return "324416799e6d2627";
   return {};
 }
 

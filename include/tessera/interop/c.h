@@ -18,9 +18,9 @@
  * `tessera_call(TESSERA_OPERATION_MEAN_POOLING, ...)`. Numbers never change.
  *
  * Structs. Every struct starts with `size`, its sizeof where the caller was compiled. Zero every
- * other byte before setting fields: zero means absent, or the documented default. Later versions
- * add fields at the end only. A library older than its caller refuses a struct in which a field
- * that it does not know is set, and never ignores one.
+ * other byte before setting fields: zero means absent, or the documented default. From the first
+ * release on fields are added at the end only. A library older than its caller refuses a struct in
+ * which a field that it does not know is set, and never ignores one.
  *
  * Options. Each is 8 bytes. A value counts where it is not zero, or where its bit in `given` is
  * set, which says that zero is meant: {.given = TESSERA_FLASH_ATTENTION_NORMALIZE} turns

@@ -227,6 +227,45 @@ TEST(GpuChoices, ChunksOfLinearAttentionNeedSharedMemory) {
             "the row needs 153600 bytes of shared memory for a block, this device has 101376");
 }
 
+// Keys of 64 channels, whose scans on Hopper began to win at few sequences and long ones
+// (measured).
+TEST(GpuChoices, GradientsOfShortRowsGoByTheFasterChunks) {
+  const struct {
+    std::int64_t sequences, tokens_of_each, heads;
+    bool decays_of_channels, on_hopper;
+  } measured[] = {{4, 4096, 64, true, false}, {8, 64, 32, true, false}, {1, 4096, 16, true, true},
+                  {1, 4096, 4, true, true},   {2, 512, 8, true, true},  {8, 64, 32, false, false},
+                  {4, 4096, 64, false, true}};
+  const device_facts device = support::h200();
+  for (const auto& [sequences, tokens_of_each, heads, channels, on_hopper] : measured) {
+    const chunked_scan_facts facts = facts_of({.type = dtype::bf16,
+                                               .pass = chunked_scan_pass::backward,
+                                               .decay = chunked_scan_decay::keys,
+                                               .channels = channels,
+                                               .decay_gradients = channels,
+                                               .sequences = sequences,
+                                               .tokens = sequences * tokens_of_each,
+                                               .heads = heads,
+                                               .keys = 64,
+                                               .values = 64});
+    const auto seconds = [&](backend target, chunked_scan_form form) {
+      const chunked_scan_config config{.target = target,
+                                       .type = dtype::bf16,
+                                       .pass = chunked_scan_pass::backward,
+                                       .form = form,
+                                       .key_dim = form == chunked_scan_form::step ? 128 : 64};
+      return predicted_seconds(estimate_of(config, facts, device.multiprocessors), target, device,
+                               device.multiprocessors);
+    };
+    const double hopper = seconds(backend::cuda_sm90, chunked_scan_form::chunk);
+    EXPECT_EQ(hopper < seconds(backend::cuda_sm80, chunked_scan_form::chunk), on_hopper)
+        << sequences << " x " << tokens_of_each << ", " << heads << " heads";
+    if (on_hopper) {
+      EXPECT_LT(hopper, seconds(backend::cuda_sm80, chunked_scan_form::step));
+    }
+  }
+}
+
 TEST(GpuChoices, OldGpusHaveNoRows) {
   const std::string row =
       row_for("flash_attention q=[1,64,8,128]bf16 k=[1,64,8,128]", support::t4());

@@ -27,7 +27,7 @@ inline constexpr std::int64_t items_per_thread = 4;
 /// Threads beside several memory nodes begin with heads of their own, and have copies of their own
 /// of those that they share with others: a panel is read by the threads beside its memory.
 struct shared_keys {
-  /// No copies take more memory; heads take turns where all do not fit.
+  /// No copy takes more memory; heads take turns where all do not fit.
   static constexpr std::int64_t most_bytes = std::int64_t{128} << 20;
   static constexpr std::int64_t most_copies = 8;  ///< memory nodes beyond have none of their own
 
@@ -71,7 +71,9 @@ struct shared_keys {
     // Heads of one place must be of one node: those of a round have the places of every other one.
     if (keys.copies > 1 && keys.slots < heads) keys.slots = keys.slots / 2 * 2;
     // The heads of a round must keep all threads busy.
-    if (keys.slots < heads && keys.round_heads(heads) * blocks < 2 * workers) return {};
+    if (keys.slots < heads && (keys.slots < 2 || keys.round_heads(heads) * blocks < 2 * workers)) {
+      return {};
+    }
     return keys;
   }
   /// Heads whose items are handed out together. Half the slots belong to the round before.

@@ -67,14 +67,17 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   // Of each chunk, whole or not: queries and keys, the state that is read and added to, weights and
   // values.
   const double chunk = static_cast<double>(tokens_of_chunk), keys = config.key_dim;
-  const auto chunks = static_cast<double>(chunks_of_sequences(demand.sequences, demand.tokens) *
-                                          demand.heads * blocks.count);
+  auto chunks = static_cast<double>(chunks_of_sequences(demand.sequences, demand.tokens) *
+                                    demand.heads * blocks.count);
+  // On Hopper a state of short rows begins backward for as long as two of its chunks take.
+  const bool short_rows = hopper && backward && config.key_dim <= 64;
+  if (short_rows) chunks += 2.0 * static_cast<double>(states * blocks.count);
   work.flops = chunks * chunk * (2 * chunk * keys + blocks.columns * (4 * keys + 2 * chunk));
   // Backward there are three such scans; gradients of decays take as long again.
   if (backward) work.flops *= 3.0;
   if (demand.decay_gradients) work.flops *= 2.0;
   // Decays of channels scale rows of queries and keys, backward values and answers.
-  const double of_channels = !hopper ? 0.11 : backward ? 0.16 : 0.2;
+  const double of_channels = !hopper ? 0.11 : !backward ? 0.2 : short_rows ? 0.095 : 0.16;
   work.product_share = demand.channels ? of_channels : (hopper ? 0.37 : 0.2);
   return work;
 }

@@ -8,7 +8,7 @@
 // | q_pe | [B,S,dr]: one rope query for all heads | that of ckv |
 // | q | [B,S,Hq,dn]; with k_pe and without q_pe [B,S,Hq,dn+dr]: nope and rope | that of ckv |
 // | q_index, k_index | [B,S,Hi,Di], [B,S,Di]: of the indexer | f32, f16, bf16, f8_e4m3, f8_e5m2 |
-// | index_weights | [B,S,Hi] | f32 or that of ckv |
+// | index_weights | [B,S,Hi] | f32, f16, bf16 |
 // | q_index_scale, k_index_scale | [B,S,Hi], [B,S]: factors of rows of q_index and k_index | f32 |
 // | indices | [B,S,n] | i32 |
 // | bias_post | [B or 1, Hq or 1, S or 1, S or 1] | f32, f16, bf16 |

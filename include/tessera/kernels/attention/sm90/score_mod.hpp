@@ -242,8 +242,8 @@ __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned
   for (row_keys& keys : seen) {
     keys.begin -= key0;
     keys.end -= key0;
-    // A tile that other rows of the work tile are shown.
-    if (Traits::whole_tiles && lane.walk.hides_some(tile)) keys.end = 0;
+    // A tile that other rows of the work tile are shown. The lane's walk may be at the next one.
+    if (Traits::whole_tiles && hides_some<Traits>(planned, warpgroup, tile)) keys.end = 0;
   }
 #pragma unroll
   for (int i = 0; i < Traits::block_kv / 2; ++i) {

@@ -86,6 +86,7 @@ struct kernel_traits {
                                      prim::classifies_tiles<decltype(Hooks::mask)>;
   static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)>;
   static constexpr bool whole_tiles = shows_whole_tiles<decltype(Hooks::mask)>;
+  static_assert(!whole_tiles || classifies);
   /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
   /// done to scores: added to products (functor_rows.hpp).
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&

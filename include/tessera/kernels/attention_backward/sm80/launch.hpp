@@ -4,8 +4,6 @@
 // Compile with nvcc -std=c++20 --expt-relaxed-constexpr.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,6 +21,7 @@
 #include <tessera/kernels/attention_backward/sm80/query_gradients.hpp>
 #include <tessera/kernels/attention_backward/sm80/query_sums.hpp>
 #include <tessera/kernels/attention_backward/sm80/rows.hpp>
+#include <tessera/kernels/attention_backward/sm80/sections.hpp>
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -48,33 +47,6 @@ struct one_pass {
                           Hooks>;
   }
 };
-
-/// Heads that launches in turns go through together. What they read and add to stays in the
-/// second-level cache, for all blocks of a head go through it. But a block of a head begins only
-/// once the one before it has added to the tiles of a turn, so that of one head no more run side by
-/// side than have tiles to go through: few behind a window, which takes more heads.
-template <class Tiles>
-int section_of(const attention_kernel_args& of) {
-  constexpr std::int64_t cached = std::int64_t{32} << 20, most = 64;
-  constexpr double blocks_side_by_side = Tiles::threads > 128 ? 132 : 264;
-  const std::int64_t group = of.kv_heads > 0 ? of.q_heads / of.kv_heads : 1;
-  const std::int64_t bytes =
-      std::max<std::int64_t>(of.q_len * group * (Tiles::width * 6 + Tiles::value_width * 2), 1);
-  if (of.window_left == unbounded) {
-    return static_cast<int>(std::clamp<std::int64_t>(cached / bytes, 1, most));
-  }
-  const bool packed = of.cu_seqlens_q != nullptr;
-  const std::int64_t parts = packed ? std::max<std::int64_t>(of.batch, 1) : 1;
-  const std::int64_t rows = of.q_len / parts, keys = std::max<std::int64_t>(of.kv_len / parts, 1);
-  const prim::mask_interval mask{of.causal, of.window_left, of.window_right,
-                                 of.top_left ? 0 : keys - rows};
-  const double rows_of_key =
-      mask.mean_keys(rows, keys) * static_cast<double>(rows * group) / static_cast<double>(keys);
-  const double tiles = 1 + rows_of_key / Tiles::queries;
-  const auto busy =
-      static_cast<std::int64_t>(std::ceil(blocks_side_by_side * (Tiles::turn_tiles + 1) / tiles));
-  return static_cast<int>(std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most));
-}
 
 /// The workspace of a launch, placed from `base` on; null: nothing is placed. Depends on no
 /// address.
@@ -259,8 +231,8 @@ status prepare() {
 /// Launches kernels one behind the other; the first failure ends it.
 class launcher {
  public:
-  /// `dependent`: of kernels behind the first of a row those that wait for the one before
-  /// (prim/cuda/warp.hpp) are launched before it has ended.
+  /// `dependent`: kernels that wait for the kernel right before (prim/cuda/warp.hpp) are launched
+  /// before it has ended.
   launcher(const attention_kernel_args& of, cudaStream_t stream, bool dependent)
       : of_(of), stream_(stream), dependent_(dependent) {}
 
@@ -270,8 +242,10 @@ class launcher {
     const int shared = pass.of_head_dims != nullptr
                            ? pass.of_head_dims(of_.head_dim, of_.v_head_dim)
                            : pass.shared_bytes;
-    code_ = prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), pass.block_threads,
-                                      shared, stream_, dependent_ && pass.waits, args);
+    code_ =
+        prim::cuda::launch_kernel(pass.kernel, cuda::grid_of(blocks), pass.block_threads, shared,
+                                  stream_, dependent_ && pass.waits && behind_kernel_, args);
+    behind_kernel_ = true;
   }
   /// A block for so many of the items.
   void run_rows(const sized_pass<launch_args>& pass, const launch_args& args, std::int64_t items,
@@ -292,7 +266,9 @@ class launcher {
     run(pass, args, heads * slots);
   }
   void clear(void* data, std::size_t bytes) {
-    if (code_ == cudaSuccess && bytes > 0) code_ = cudaMemsetAsync(data, 0, bytes, stream_);
+    if (code_ != cudaSuccess || bytes == 0) return;
+    code_ = cudaMemsetAsync(data, 0, bytes, stream_);
+    behind_kernel_ = false;
   }
   status ended() const { return cuda::launched(code_); }
 
@@ -300,6 +276,7 @@ class launcher {
   const attention_kernel_args& of_;
   cudaStream_t stream_;
   bool dependent_;
+  bool behind_kernel_ = false;  ///< what was queued last is a kernel of this launch
   cudaError_t code_ = cudaSuccess;
 };
 

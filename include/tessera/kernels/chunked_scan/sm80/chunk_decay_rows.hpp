@@ -76,7 +76,7 @@ class decay_rows {
   /// whether this, or one on the way to it, is more than factors of rows have.
   __device__ __forceinline__ bool put_decays() const {
     constexpr int own = Shape::tokens / 2;
-    constexpr float most = 80.0f;  // of a chunk, so that no factor leaves [2^-80, 2^80]
+    constexpr float most = 80.0f;  // of half a chunk: no factor of decays leaves [2^-80, 2^80]
     float sum = 0.0f;
     bool beyond = false;
 #pragma unroll 1

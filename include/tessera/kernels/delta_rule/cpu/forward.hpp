@@ -46,11 +46,11 @@ class forward_launch {
         heads_(heads_together(args, parts_ == 1 ? tiles_ : 0, threads)),
         head_parts_((args.value_heads + heads_ - 1) / heads_) {}
 
-  /// Floats of a thread: tiles, the rows of a run of tokens, and values, an answer and what is held
-  /// of the columns of an item.
+  /// Floats of a thread: tiles, the rows of a run of tokens, and values and an answer of the
+  /// columns of an item.
   std::int64_t floats_of_thread() const {
     return args_.key_dim * tile_columns * together_ * heads_ +
-           token_run::most * token_rows::count * padded(args_.key_dim) + 3 * item_columns();
+           token_run::most * token_rows::count * padded(args_.key_dim) + 2 * item_columns();
   }
 
   void run(float* memory) const {
@@ -155,7 +155,7 @@ class forward_launch {
   }
   /// Rows of the columns of an item, behind those of the tokens.
   float* values_of(float* scratch) const {
-    return scratch + floats_of_thread() - 3 * item_columns();
+    return scratch + floats_of_thread() - 2 * item_columns();
   }
 
   void walk(const sequence& tokens, const item_place& item, float* scratch) const {

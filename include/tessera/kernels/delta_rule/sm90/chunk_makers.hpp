@@ -224,7 +224,7 @@ class operand_maker {
       copy_updates(next);
       if (!Shape::low_rank && !Shape::by_column) copy_keys(next);
       // Where columns decay, rows of the next chunk are on their way already.
-      if (!Shape::by_column) scaler_.fetch(next, count_at(next));
+      if constexpr (!Shape::by_column) scaler_.fetch(next, count_at(next));
     } else if (!Shape::low_rank && !Shape::by_column) {
       prim::cuda::commit_copies();
     }

@@ -55,10 +55,11 @@ class row_scaler {
 
   /// Brings decays of a chunk of `count` tokens near: they are copied once an item is empty.
   __device__ __forceinline__ void fetch(std::int64_t token, int count) const {
+    static_assert(!Shape::by_column);
     if (args_.decay.type != dtype::f32) return;
     constexpr int floats = 32;  // of a line
     constexpr int lines = Shape::decaying / floats;
-    const auto* const first = static_cast<const float*>(args_.decay.data) + first_;
+    const auto* const first = static_cast<const float*>(args_.decay.data);
 #pragma unroll 1
     for (int line = static_cast<int>(threadIdx.x); line < Shape::tokens * lines;
          line += Shape::maker_threads) {

@@ -215,7 +215,9 @@ class absorbed_block {
     if (args_.ckv_scale.data != nullptr) {
       const float* const scales = static_cast<const float*>(args_.ckv_scale.data) +
                                   slot_of<Kernel>(args_, args_.ckv_scale, sequence, j);
-      for (std::int64_t d = 0; d < args_.latent; ++d) row[d] *= scales[d / args_.scale_width];
+      for (std::int64_t d = 0, group = 0; d < args_.latent; ++group) {
+        for (const std::int64_t end = d + args_.scale_width; d < end; ++d) row[d] *= scales[group];
+      }
     }
     if (args_.rope > 0) {
       load_elements<isa_type>(args_.k_pe, slot_of<Kernel>(args_, args_.k_pe, sequence, j),
