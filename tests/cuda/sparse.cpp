@@ -189,10 +189,13 @@ TEST(blocksparse_attention, masks_of_whole_blocks_say_what_masks_of_pairs_say) {
         expect_results_of_pairs(row.c_str(), heads, causal, bits, of);
       }
     }
-    // More work tiles than blocks have two of: the last are taken in another order.
-    SCOPED_TRACE(row + ", many work tiles");
-    tokens_of_heads of(config.head_dim, 12200);
-    expect_results_of_pairs(row.c_str(), 1, true, bits, of);
+    // More work tiles than blocks have two of, the last of which are taken in another order, and
+    // more tiles of keys than a word has bits.
+    for (const bool causal : {false, true}) {
+      SCOPED_TRACE(row + ", many work tiles" + (causal ? ", causal" : ""));
+      tokens_of_heads of(config.head_dim, 12200);
+      expect_results_of_pairs(row.c_str(), 1, causal, bits, of);
+    }
   }
 }
 

@@ -91,7 +91,8 @@ inline constexpr float most_divided = 0x1p125f;
 
 /// divides_weights: weights of a tile, of which some are too large, and their `sum` become relative
 /// to their maximum, if that is larger. A row of which a score has passed the reference by 2^120
-/// and more becomes NaN, and is done again (careful_row.hpp). `rescale_out` is to follow.
+/// (bf16: 2^125, f16: 2^118) and more becomes NaN, and is done again (careful_row.hpp).
+/// `rescale_out` is to follow.
 template <class Traits>
 __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&sum)[2],
                                               float2* factors) {
