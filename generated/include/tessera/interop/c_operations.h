@@ -2730,7 +2730,7 @@ typedef struct tessera_deepseek_attn_args {
   const tessera_tensor* q_index;
   /* latent [B,S,Di], rope [B,S,Di], shared rope [B,S,Di]; type of q_index */
   const tessera_tensor* k_index;
-  /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32, f16, bf16 */
+  /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32, f16, bf16, type of ckv */
   const tessera_tensor* index_weights;
   /* latent [B,S,Hi], rope [B,S,Hi], shared rope [B,S,Hi]; f32 */
   const tessera_tensor* q_index_scale;
@@ -2824,7 +2824,7 @@ typedef struct tessera_deepseek_attn_backward_args {
   const tessera_tensor* q;
   const tessera_tensor* q_index; /* [B,S,Hi,Di]; f32, f16, bf16, f8_e4m3, f8_e5m2 */
   const tessera_tensor* k_index; /* [B,S,Di]; type of q_index */
-  const tessera_tensor* index_weights; /* [B,S,Hi]; f32, f16, bf16 */
+  const tessera_tensor* index_weights; /* [B,S,Hi]; f32, f16, bf16, type of ckv */
   const tessera_tensor* q_index_scale; /* [B,S,Hi]; f32 */
   const tessera_tensor* k_index_scale; /* [B,S]; f32 */
   const tessera_tensor* indices; /* [B,S,n]; i32 */

@@ -74,7 +74,7 @@ constexpr tensor_text scales_of(std::string_view name, std::string_view shape) {
 consteval auto tensors_of(direction where) {
   tensor_text index_query = of_indexer("q_index", "B S Hi Di", {});
   index_query.types = floating_types | dtype::f8_e4m3 | dtype::f8_e5m2;
-  tensor_text index_weights = of_indexer("index_weights", "B S Hi", {});
+  tensor_text index_weights = of_indexer("index_weights", "B S Hi", "ckv");
   index_weights.types = floating_types;
   tensor_text indices{.name = "indices",
                       .shapes = everywhere("B S n"),
