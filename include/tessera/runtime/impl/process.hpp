@@ -70,7 +70,8 @@ int control_character(std::string_view text) noexcept {
     } else if (byte == '\n') {
       out += "\\n";
     } else if (const int control = control_character(text); control >= 0) {
-      ((out += "\\u00") += digits[control >> 4]) += digits[control & 15];
+      const auto code = static_cast<std::size_t>(control);
+      ((out += "\\u00") += digits[code >> 4]) += digits[code & 15];
     } else {
       out += text.substr(0, length);
     }
