@@ -87,8 +87,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6288e17df8310ec0";
-  if (kind == device_kind::cuda) return "eb1762df5ab8a464";
+  if (kind == device_kind::cpu) return "da9899ffd6e3dd24";
+  if (kind == device_kind::cuda) return "13505f3ccd068d54";
   return {};
 }
 

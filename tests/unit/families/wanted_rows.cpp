@@ -69,18 +69,23 @@ TEST(wanted_rows, of_other_types_need_no_instructions_for_bytes) {
             "grouped_matmul.cpu_avx512.518x64x256");
 }
 
+/// Gradients of a prompt whose heads decay, without those of the decays.
+chunked_scan_demand gradients_of(dtype type) {
+  return {.type = type,
+          .pass = chunked_scan_pass::backward,
+          .decay = chunked_scan_decay::keys,
+          .sequences = 1,
+          .tokens = 4096,
+          .heads = 8,
+          .keys = 128,
+          .values = 128};
+}
+
 TEST(wanted_rows, of_prompts_have_chunks_where_those_run_them) {
   device_facts device;
   device.kind = device_kind::cuda;
   device.highest = backend::cuda_sm80;
-  chunked_scan_demand demand{.type = dtype::f16,
-                             .pass = chunked_scan_pass::backward,
-                             .decay = chunked_scan_decay::keys,
-                             .sequences = 1,
-                             .tokens = 4096,
-                             .heads = 8,
-                             .keys = 128,
-                             .values = 128};
+  chunked_scan_demand demand = gradients_of(dtype::f16);
   const auto form_of = [&] {
     return chunked_scan_family::wanted_config(demand, backend::cuda_sm80, backend::cuda_sm80)->form;
   };
@@ -92,14 +97,7 @@ TEST(wanted_rows, of_prompts_have_chunks_where_those_run_them) {
 }
 
 TEST(wanted_rows, of_gradients_on_hopper_have_decays_of_channels_or_none_of_heads) {
-  chunked_scan_demand demand{.type = dtype::bf16,
-                             .pass = chunked_scan_pass::backward,
-                             .decay = chunked_scan_decay::keys,
-                             .sequences = 1,
-                             .tokens = 4096,
-                             .heads = 8,
-                             .keys = 128,
-                             .values = 128};
+  chunked_scan_demand demand = gradients_of(dtype::bf16);
   const auto has_row = [&] {
     const auto wanted = chunked_scan_family::wanted_config(demand, backend::cuda_sm90, {});
     return wanted && wanted->form == chunked_scan_form::chunk && runs(*wanted, demand);

@@ -57,7 +57,7 @@ inline std::vector<chunked_scan_axes> chunked_scan_blocks() {
           .key_dims = {64, most_chunk_keys},
       },
       {
-          .about = "sm90: prompts likewise with wgmma, gradients beside decays of heads",
+          .about = "sm90: prompts likewise with wgmma, gradients but those of decays of heads",
           .targets = {cuda_sm90},
           .types = {dtype::bf16},
           .passes = {forward, backward},

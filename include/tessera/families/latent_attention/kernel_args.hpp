@@ -127,6 +127,11 @@ struct latent_attention_kernel_args {
   bool dropout = false;                 ///< of expanded latents
   std::uint64_t dropout_threshold = 0;  ///< kept iff word >= threshold; at most 2^32
   std::uint64_t dropout_seed = 0;
+
+  /// Whether latents are floats as they lie: neither codes nor times factors.
+  constexpr bool has_plain_latents() const noexcept {
+    return is_floating_16_or_32(ckv.type) && ckv_scale.data == nullptr;
+  }
 };
 
 }  // namespace tessera

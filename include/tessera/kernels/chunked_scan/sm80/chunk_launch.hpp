@@ -161,11 +161,9 @@ template <class Kernel>
 cudaError_t launch_chunks_back(const chunked_scan_kernel_args& call, std::byte* workspace,
                                int multiprocessors, cudaStream_t stream) {
   const chunk_scratch scratch(call, chunk_kernels<Kernel>::keys, workspace);
-  chunk_scan of_queries = query_scan_of(call);
-  chunk_scan of_keys = key_scan_of(call, scratch.d_k);
+  const chunk_scan of_queries = query_scan_of(call, scratch.kept.of_s);
+  const chunk_scan of_keys = key_scan_of(call, scratch.d_k, scratch.kept.of_d);
   const chunk_scan of_values = value_scan_of(call, scratch.d_v);
-  of_queries.kept = scratch.kept.of_s;
-  of_keys.kept = scratch.kept.of_d;
   cudaError_t code = cudaSuccess;
   const auto launch = [&](chunk_decay decay, auto... scans) {
     if (code != cudaSuccess) return;

@@ -113,7 +113,8 @@ inline chunk_scan forward_scan_of(const chunked_scan_kernel_args& call) {
           .values = static_cast<int>(call.values),
           .answer_scale = call.scale};
 }
-inline chunk_scan query_scan_of(const chunked_scan_kernel_args& call) {
+/// The scans of gradients of queries and keys keep their states where `kept` says; null: nowhere.
+inline chunk_scan query_scan_of(const chunked_scan_kernel_args& call, uint4* kept) {
   return {.q = call.d_out,
           .k = call.v,
           .v = call.k,
@@ -121,7 +122,8 @@ inline chunk_scan query_scan_of(const chunked_scan_kernel_args& call) {
           .initial = chunk_state::transposed_of(call.initial_state),
           .keys = static_cast<int>(call.values),
           .values = static_cast<int>(call.keys),
-          .answer_scale = call.scale};
+          .answer_scale = call.scale,
+          .kept = kept};
 }
 /// A scan from the last token on; the tensors are the caller's. Its state is D / scale, so that
 /// tokens are operands as they are, or D where the scale is next to nothing.
@@ -134,7 +136,8 @@ inline chunk_scan returning_scan_of(const chunked_scan_kernel_args& call) {
           .initial_scale = 1.0f / unit,
           .final_scale = unit};
 }
-inline chunk_scan key_scan_of(const chunked_scan_kernel_args& call, const chunked_scan_rows& d_k) {
+inline chunk_scan key_scan_of(const chunked_scan_kernel_args& call, const chunked_scan_rows& d_k,
+                              uint4* kept) {
   chunk_scan scan = returning_scan_of(call);
   scan.q = call.v;
   scan.k = call.d_out;
@@ -143,6 +146,7 @@ inline chunk_scan key_scan_of(const chunked_scan_kernel_args& call, const chunke
   scan.initial = chunk_state::transposed_of(call.d_final_state);
   scan.keys = static_cast<int>(call.values);
   scan.values = static_cast<int>(call.keys);
+  scan.kept = kept;
   return scan;
 }
 inline chunk_scan value_scan_of(const chunked_scan_kernel_args& call,

@@ -64,12 +64,10 @@ struct launcher {
       return delta_rule::sm90::walks<element, keys, false>::launch(walk.args, walk.further, stream);
     } else {
       const sm80::chunk_scratch scratch(call, keys, workspace);
-      sm80::chunk_scan of_queries = sm80::query_scan_of(call);
-      sm80::chunk_scan of_keys = sm80::key_scan_of(call, scratch.d_k);
-      of_queries.kept = scratch.kept.of_s;
-      of_keys.kept = scratch.kept.of_d;
+      const sm80::chunk_scan of_keys = sm80::key_scan_of(call, scratch.d_k, scratch.kept.of_d);
       cudaError_t code = back_walks<element, keys>::launch(
-          call, scratch.kept, of_queries, of_keys, sm80::value_scan_of(call, scratch.d_v), stream);
+          call, scratch.kept, sm80::query_scan_of(call, scratch.kept.of_s), of_keys,
+          sm80::value_scan_of(call, scratch.d_v), stream);
       if (code == cudaSuccess && scratch.of_decays) {
         code = decay_kernels::template launch<false>(
             {.call = call, .states = scratch.kept, .scale_of_d = of_keys.final_scale}, stream);

@@ -299,9 +299,12 @@ class forward_launch {
       load_values(tokens, run.token[0], at.head, at.first, columns, rows);
       const auto before = state_at<const float>(args_.initial, tokens.slot, at.head, at.first);
       const auto after = state_at<float>(args_.last, tokens.slot, at.head, at.first);
-      const auto soon = n + 1 < all.heads ? state_at<const float>(args_.initial, tokens.slot,
-                                                                  at.head + 1, at.first)
-                                          : state_behind(item);
+      state_tile<const float> soon{};
+      if (before.data == after.data) {
+        soon = n + 1 < all.heads
+                   ? state_at<const float>(args_.initial, tokens.slot, at.head + 1, at.first)
+                   : state_behind(item);
+      }
       if (args_.update == delta_rule_update::delta) {
         step_lone_token<Row, false>(before, after, run.rows[0], run.beta[0], args_.key_dim, values,
                                     soon);

@@ -83,8 +83,8 @@ TESSERA_INLINE void step_columns(const state_tile<const float>& before,
 }  // namespace lone
 
 /// The state takes the token in, whose query becomes what reads the state in front. The rows of
-/// `soon`, the state of the next token (null: there is none), are asked for meanwhile where the
-/// state stays in its place: of two memories, requests would take the turn of what is written.
+/// `soon`, the state of the next token (null: none), are asked for meanwhile: for states that stay
+/// in their place, as of two memories requests would take the turn of what is written.
 template <class Row, bool LowRank>
 void step_lone_token(const state_tile<const float> before, const state_tile<float> after,
                      const token_rows token, float beta, std::int64_t channels,
@@ -101,7 +101,6 @@ void step_lone_token(const state_tile<const float> before, const state_tile<floa
   const lone_shares shares{vec::sum(of_key), vec::sum(of_write)};
   constexpr int registers_of_block = lone::most_registers<isa_type>;
   constexpr std::int64_t most = registers_of_block * vec::width;
-  const bool in_place = before.data == after.data;
   for (std::int64_t column = 0; column < values.columns; column += most) {
     const std::int64_t columns = std::min(most, values.columns - column);
     const auto from = [column](auto tile) {
@@ -111,8 +110,7 @@ void step_lone_token(const state_tile<const float> before, const state_tile<floa
     with_registers<Row, registers_of_block>(columns, [&](auto registers) {
       lone::step_columns<isa_type, registers(), LowRank>(
           from(before), from(after), token, channels, shares, beta,
-          {values.written + column, values.answer + column, columns},
-          in_place ? from(soon) : state_tile<const float>{});
+          {values.written + column, values.answer + column, columns}, from(soon));
     });
   }
 }

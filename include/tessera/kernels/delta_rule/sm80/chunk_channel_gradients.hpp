@@ -39,6 +39,7 @@
 #include <tessera/kernels/delta_rule/sm80/chunk_pairs.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -132,8 +133,8 @@ class channel_chunk_gradients : channel_blocks<Element, Shape> {
     const int thread = static_cast<int>(threadIdx.x), row = thread / depths;
     const int column = thread % depths * 16;
     if (row < chunk_.count && column % 64 == 0 && column < call_.value_dim) {
-      prefetch_line(static_cast<const Element*>(call_.v.data) +
-                    shared_.rows_v.at(chunk_.first + row) + column);
+      prim::cuda::fetch_line(static_cast<const Element*>(call_.v.data) +
+                             shared_.rows_v.at(chunk_.first + row) + column);
     }
     kept(warp_ < Shape::warps ? args_.of_s : args_.of_d).prefetch();
   }

@@ -35,6 +35,7 @@
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -163,8 +164,8 @@ class delta_chunk_gradients {
     for (int i = static_cast<int>(threadIdx.x); i < Shape::keys; i += Shape::threads) {
       const int row = i / (Shape::keys / 64), column = i % (Shape::keys / 64) * 64;
       if (row >= count_ || column >= call_.value_dim) continue;
-      prefetch_line(static_cast<const Element*>(call_.v.data) + shared_.rows_v.at(first_ + row) +
-                    column);
+      prim::cuda::fetch_line(static_cast<const Element*>(call_.v.data) +
+                             shared_.rows_v.at(first_ + row) + column);
     }
     kept(args_.of_s).prefetch();
     kept(args_.of_d).prefetch();

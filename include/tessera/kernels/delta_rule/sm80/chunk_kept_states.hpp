@@ -7,15 +7,11 @@
 #include <tessera/kernels/delta_rule/sm80/chunk_back_memory.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::delta_rule::sm80 {
-
-/// Brings a line of memory near.
-__device__ __forceinline__ void prefetch_line(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-}
 
 /// The warp's channels of a state, by some tiles of 16 values.
 template <int Tiles>
@@ -44,7 +40,7 @@ class kept_channels {
   /// A lane's lines.
   __device__ __forceinline__ void prefetch() const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    for (int i = lane * 8; i < value_tiles_ * 32; i += 256) prefetch_line(own_ - lane + i);
+    for (int i = lane * 8; i < value_tiles_ * 32; i += 256) prim::cuda::fetch_line(own_ - lane + i);
   }
 
  private:

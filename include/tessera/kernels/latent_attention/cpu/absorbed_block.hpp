@@ -202,10 +202,6 @@ class absorbed_block {
             slot_of<Kernel>(args_, args_.k_pe, sequence, j));
     }
   }
-  /// Latents that are no words as they lie.
-  bool is_widened() const {
-    return is_floating_16_or_32(args_.ckv.type) ? args_.ckv_scale.data != nullptr : true;
-  }
   /// A latent of 8 bits, or with scales, and its rope part.
   void load_widened(int c, std::int64_t j) const {
     const std::int64_t sequence = rows_.sequence().index;
@@ -227,7 +223,7 @@ class absorbed_block {
   }
   void load(const key_range& keys, int first = 0) const {
     if constexpr (words::k_pack == 1) {
-      if (is_widened()) {
+      if (!args_.has_plain_latents()) {
         for (int c = first; c < keys.count; ++c) load_widened(c, keys.key0 + c);
         return;
       }

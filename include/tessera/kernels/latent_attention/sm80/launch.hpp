@@ -63,8 +63,7 @@ struct forward_launch {
     }
     auto attend = &attend_rows<threads, false>;
     if constexpr (form == latent_form::absorbed) {
-      const bool floats = is_floating_16_or_32(args.ckv.type) && args.ckv_scale.data == nullptr;
-      if (!floats) attend = &attend_rows<threads, true>;
+      if (!args.has_plain_latents()) attend = &attend_rows<threads, true>;
     }
     to.enqueue(attend, most_row_blocks(args, tile_side) * of.results.splits, threads, 0, args,
                of.keys.expanded, of.starts, of.results);
