@@ -21,6 +21,7 @@
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/fits.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/row_rule.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -130,8 +131,7 @@ std::string wanted_row_of(const typename Described::demand_type& asked, const de
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     const std::optional<typename Described::config_type> wanted =
         Described::wanted_config(asked, plain_target(device.highest), device.highest);
-    using rule = decltype(broken_table_rule(*wanted));
-    const bool helps = wanted && broken_table_rule(*wanted) == rule::none && runs(*wanted, asked);
+    const bool helps = wanted && is_legal_in_table(*wanted) && runs(*wanted, asked);
     return helps ? std::string(name_of(*wanted).view()) : std::string();
   }
 }
