@@ -68,8 +68,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "1ad23d2fb7f2e936";
-  if (kind == device_kind::cuda) return "8d272d62a819c265";
+  if (kind == device_kind::cpu) return "a3e11258192f3178";
+  if (kind == device_kind::cuda) return "e8e692eae0aa42af";
   return {};
 }
 

@@ -66,8 +66,8 @@ std::span<const instance> losses_registry() noexcept {
 }
 
 std::string_view losses_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "779e346d6dbf6c42";
-  if (kind == device_kind::cuda) return "94ce0b4e9038b631";
+  if (kind == device_kind::cpu) return "2fc99034cbce5f98";
+  if (kind == device_kind::cuda) return "58d2e5fdff91e2a6";
   return {};
 }
 

@@ -59,8 +59,8 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "28f34bdd79b919f3";
-  if (kind == device_kind::cuda) return "1130be0eeb87e116";
+  if (kind == device_kind::cpu) return "a2bba2589b831d3f";
+  if (kind == device_kind::cuda) return "1478059ab3254a52";
   return {};
 }
 

@@ -67,7 +67,7 @@ def check_refusals(project):
             ("LOOKUP damaged.txt", "damaged.txt:1: crc32c"),
             ("ROWS none.txt", "none.txt: cannot read the row list"),
             ("ROWS rows.txt wrong.txt",
-             "wrong.txt:2: 'attention.*block_kv_is_whole_register_tiles.*nearest rows"),
+             "wrong.txt:2: 'attention.*block_kv is a positive multiple of the register tile's columns.*nearest rows"),
             ("ROWS rows.txt BACKENDS cpu_avx512", "none of the 3 rows is of the backends cpu_avx512")):
         project.refuses(call(arguments), pattern)
 

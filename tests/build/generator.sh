@@ -23,7 +23,7 @@ rows() { printf '%s\n' "$@" >"$folder/rows.txt"; }
 known=$(grep -o '"attention[^"]*"' "$source/generated/rows/attention.inc" | head -1 | tr -d '"')
 
 expect 0 "total" --dry-run
-expect 0 "dropped [0-9]+ by bf16_dot_takes_bf16" --dry-run
+expect 0 "dropped [0-9]+: cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16" --dry-run
 expect 0 "" --output "$source/generated" --check
 
 expect 0 "files" --output "$folder/table"
@@ -94,7 +94,7 @@ expect 0 "2 rows in" --rows "$folder/rows.txt" --dry-run
 rows "$known" "${known%?}"
 expect 2 "rows.txt:2: '.*nearest rows" --rows "$folder/rows.txt"
 rows "attention.cpu_avx2.f32.d64.47x128"
-expect 2 "rows.txt:1: .*block_q_is_whole_register_tiles" --rows "$folder/rows.txt"
+expect 2 "rows.txt:1: .*is not a legal row: block_q of a prefill row is a positive multiple of the register tile's rows" --rows "$folder/rows.txt"
 rows "attention.cpu_avx2.f32.d064.48x128"
 expect 2 "own name, attention.cpu_avx2.f32.d64.48x128" --rows "$folder/rows.txt"
 rows "attention.cpu_avx2.f32.d64.causal.48x128"
@@ -107,9 +107,9 @@ for wrong in "$cuda" "$cuda.w4" "$cuda.w4b" "$cuda.4b2" "$cuda.w4b2x" "$cuda.w04
   expect 2 "is not the name of a row|own name, $cuda.w4b2" --rows "$folder/rows.txt"
 done
 rows "attention.cuda_sm80.bf16.d80.120x64.w4b2"
-expect 2 "cuda_block_q_is_whole_warp_tiles" --rows "$folder/rows.txt"
+expect 2 "is not a legal row: block_q of a CUDA row is a positive multiple of 16 rows for each warp" --rows "$folder/rows.txt"
 rows "attention.cuda_sm80.bf16.d256.128x64.w4b1"
-expect 2 "cuda_tile_fits_in_shared_memory" --rows "$folder/rows.txt"
+expect 2 "is not a legal row: the tiles of a CUDA row take at most 166912 bytes of shared memory" --rows "$folder/rows.txt"
 rows "attention.cpu_avx2.f32.d80.48x128.w4b2"
 expect 2 "is not the name of a row" --rows "$folder/rows.txt"
 models=$source/tools/models

@@ -318,7 +318,7 @@ def texts_of(family):
 
 def refusals_in(output, template):
     """(row, rule) of each instantiation of the template that the messages name."""
-    return set(re.findall(rf"\b{template}<(\w+), [\w:]*?(\w+)>", output))
+    return set(re.findall(rf"\b{template}<(\w+), \(?& ?[\w:]*?(\w+)\)?>", output))
 
 
 def compile_text(text, compiler):
@@ -335,15 +335,18 @@ def compile_text(text, compiler):
 
 
 def rules_in(family):
+    """The rules of a family: name -> sentence."""
     header = (ROOT / f"include/tessera/families/{family['name']}/rules.hpp").read_text()
-    rules = re.search(rf"enum class {family['name']}_rule[^{{]*{{([^}}]*)}}", header).group(1)
-    return {name.strip() for name in rules.split(",") if name.strip()} - {"none"}
+    return {name: "".join(re.findall(r'"([^"]*)"', sentence)) for name, sentence in
+            re.findall(r"^inline constexpr row_rule (\w+){([^}]*)};", header, re.M)}
 
 
 def faults_of(family, output):
     """Rules of a family of which the compiler says nothing about the unit of what is refused."""
     rules, tried = rules_in(family), family["broken"].keys() | family["in_table"].keys()
-    faults = [f"rule {rule} has no row here that breaks it" for rule in sorted(rules - tried)]
+    faults = [f"rule {rule} has no row here that breaks it" for rule in sorted(rules.keys() - tried)]
+    if len(set(rules.values())) != len(rules):
+        faults.append("two rules have the same sentence")
     in_launch, of_table = (refusals_in(output, template) for template in ("row_is_legal", "legal_table_row"))
     for rule in tried:
         refused = (row_against(rule, family), rule)

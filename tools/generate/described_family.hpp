@@ -34,6 +34,7 @@
 
 #include <tessera/spec/reflect.hpp>
 #include <tessera/spec/row_name.hpp>
+#include <tessera/spec/row_rule.hpp>
 #include <tessera/spec/status.hpp>
 
 #include "cheapest_row.hpp"
@@ -207,9 +208,8 @@ outcome<table> default_table_of() {
     report.product = product_text(axes);
     for_each_combination(axes, config_type{}, [&](const config_type& config) {
       ++report.combinations;
-      const auto broken = broken_table_rule(config);
-      if (broken != decltype(broken)::none) {
-        ++report.dropped[std::string(enumerator_name(broken))];
+      if (const row_rule* const broken = broken_table_rule(config)) {
+        ++report.dropped[broken->sentence];
         return;
       }
       row row = row_of<Described>(config);
@@ -232,9 +232,8 @@ template <class Described>
 outcome<row> row_named_in(std::string_view name) {
   const auto config = spelling_of<typename Described::config_type>.config_of(name);
   if (!config) return refusal{"is not the name of a row"};
-  if (const auto broken = broken_table_rule(*config); broken != decltype(broken)::none) {
-    return refusal{fmt::format("is not a legal row; rule {}: {}", enumerator_name(broken),
-                               sentence_of(broken))};
+  if (const row_rule* const broken = broken_table_rule(*config)) {
+    return refusal{fmt::format("is not a legal row: {}", broken->sentence)};
   }
   if (const auto own = name_of(*config); own.view() != name) {
     return refusal{fmt::format("is not spelled as the row's own name, {}", own.view())};
@@ -250,8 +249,7 @@ std::vector<row> candidates_in(std::string_view name) {
     const auto config = spelling_of<typename Described::config_type>.config_of(name);
     if (!config) return rows;
     for (const auto& other : Described::candidates(*config)) {
-      const auto broken = broken_table_rule(other);
-      if (broken == decltype(broken)::none) rows.push_back(row_of<Described>(other));
+      if (is_legal_in_table(other)) rows.push_back(row_of<Described>(other));
     }
   }
   return rows;
@@ -264,8 +262,7 @@ std::vector<known_row<typename Described::config_type>> known_rows_of() {
   std::vector<known_row<config_type>> known;
   for (const auto& block : Described::blocks()) {
     for_each_combination(axes_of<Described>(block), config_type{}, [&](const config_type& config) {
-      const auto broken = broken_table_rule(config);
-      if (broken != decltype(broken)::none) return;
+      if (!is_legal_in_table(config)) return;
       known.push_back({row_of<Described>(config), resolved(config)});
     });
   }

@@ -39,12 +39,11 @@ void add(expectation& total, const expectation& more) {
 std::string blocks_text(const table& table) {
   std::string text;
   for (const block_report& block : table.blocks) {
-    text += fmt::format("  {:3} rows  {}\n            {} = {}", block.rows, block.about,
+    text += fmt::format("  {:3} rows  {}\n            {} = {}\n", block.rows, block.about,
                         block.product, block.combinations);
     for (const auto& [rule, count] : block.dropped) {
-      text += fmt::format(", dropped {} by {}", count, rule);
+      text += fmt::format("            dropped {}: {}\n", count, rule);
     }
-    text += '\n';
   }
   return text;
 }

@@ -36,7 +36,7 @@ struct block_report {
   std::string product;  ///< "2 target x 3 type x ..."
   int combinations = 0;
   int rows = 0;
-  std::map<std::string, int> dropped;  ///< rule -> combinations
+  std::map<std::string_view, int> dropped;  ///< sentence of a rule -> combinations
 };
 
 /// The rows of a table, sorted by name, and how they came about.

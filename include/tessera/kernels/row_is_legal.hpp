@@ -7,7 +7,7 @@ namespace tessera::kernels {
 /// breaks. The compiler's message shows `Kernel` and `Broken`.
 template <class Kernel, auto Broken>
 struct row_is_legal {
-  static_assert(Broken == decltype(Broken)::none,
+  static_assert(Broken == nullptr,
                 "this row breaks the rule named by the second template argument");
   static constexpr bool value = true;
 };

@@ -21,6 +21,7 @@
 #include <tessera/spec/device_facts.hpp>
 #include <tessera/spec/fits.hpp>
 #include <tessera/spec/instance.hpp>
+#include <tessera/spec/row_rule.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
 namespace tessera {
@@ -119,15 +120,8 @@ constexpr bool is_last_resort(const Config& config) noexcept {
   return false;
 }
 
-/// A table may have a row of that config, and it runs what is asked.
-template <class Config, class Demand>
-bool would_run(const Config& config, const Demand& asked) noexcept {
-  using rule = decltype(broken_table_rule(config));
-  return broken_table_rule(config) == rule::none && runs(config, asked);
-}
-
-/// The name of the row that would be made for a demand on a device; empty: none, or none that would
-/// run it. `chosen` is what runs instead.
+/// The name of the row that would be made for a demand on a device; empty: none, none that a table
+/// may have, or none that would run it. `chosen` is what runs instead.
 template <class Described>
 std::string wanted_row_of(const typename Described::demand_type& asked, const device_facts& device,
                           const typename Described::config_type& chosen) {
@@ -137,8 +131,8 @@ std::string wanted_row_of(const typename Described::demand_type& asked, const de
     if (is_cpu(device.highest) != (device.kind == device_kind::cpu)) return {};
     const std::optional<typename Described::config_type> wanted =
         Described::wanted_config(asked, plain_target(device.highest), device.highest);
-    return wanted && would_run(*wanted, asked) ? std::string(name_of(*wanted).view())
-                                               : std::string();
+    const bool helps = wanted && is_legal_in_table(*wanted) && runs(*wanted, asked);
+    return helps ? std::string(name_of(*wanted).view()) : std::string();
   }
 }
 
@@ -168,8 +162,10 @@ struct functions_of_family {
       return true;
     }
   }
-  static std::size_t next_fitting(std::span<const instance> rows, std::size_t begin,
-                                  const demand& asked, const device_facts& device) noexcept {
+  /// Most rows fail the first conditions, which take less time than calls: these are inlined.
+  [[gnu::flatten]] static std::size_t next_fitting(std::span<const instance> rows,
+                                                   std::size_t begin, const demand& asked,
+                                                   const device_facts& device) noexcept {
     const demand_type& wanted = typed(asked);
     for (std::size_t index = begin; index < rows.size(); ++index) {
       const config_type& config = rows[index].config_as<config_type>();

@@ -66,6 +66,14 @@ consteval auto same_value(std::string_view name, int distance = 1) {
 template <class Config>
 struct fits_of;
 
+namespace fits_impl {
+
+/// A condition as a constant: what is called is known before anything is inlined.
+template <class Config, std::size_t At>
+inline constexpr auto condition = fits_of<Config>::rules[At].holds;
+
+}  // namespace fits_impl
+
 /// Rows of that config are asked for by such demands.
 template <class Config, class Demand>
 concept fits_demand = requires(const Config& row, const Demand& wanted) {
@@ -81,11 +89,10 @@ concept fits_problem = requires(const Problem& problem) {
 template <class Config, class Demand>
 requires fits_demand<Config, Demand>
 constexpr bool runs(const Config& row, const Demand& wanted) noexcept {
-  constexpr auto& rules = fits_of<Config>::rules;
   return [&]<std::size_t... At>(std::index_sequence<At...>) {
-    return (rules[At].holds(row, wanted) && ...);
+    return (fits_impl::condition<Config, At>(row, wanted) && ...);
   }
-  (std::make_index_sequence<rules.size()>{});
+  (std::make_index_sequence<fits_of<Config>::rules.size()>{});
 }
 template <class Config, class Problem>
 requires fits_problem<Config, Problem>

@@ -17,7 +17,7 @@ namespace tessera {
 /// A row that breaks a rule stops here; the compiler prints both.
 template <class Row, auto Broken>
 struct legal_table_row {
-  static_assert(Broken == decltype(Broken)::none, "the row breaks the rule named here");
+  static_assert(Broken == nullptr, "the row breaks the rule named here");
   static constexpr bool value = true;
 };
 

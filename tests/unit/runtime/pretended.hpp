@@ -54,7 +54,7 @@ class pretended_rows {
 
  private:
   void add(attention_config config) {
-    if (broken_table_rule(config) != attention_rule::none) return;
+    if (!is_legal_in_table(config)) return;
     configs_.push_back(resolved(config));
     names_.emplace_back(name_of(config).view());
   }

@@ -21,6 +21,19 @@
 
 namespace tessera {
 
+/// What keeps a table from having the row that is wanted first.
+struct broken_wish {
+  bool any, by_type, by_tiles, by_weights;
+
+  constexpr broken_wish(const row_rule* rule) noexcept  // NOLINT: the answer of broken_table_rule
+      : any(rule != nullptr),
+        by_type(rule == &attention_rules::bf16_dot_takes_bf16 ||
+                rule == &attention_rules::byte_products_add_nothing),
+        by_tiles(rule == &attention_rules::amx_decode_has_whole_tiles),
+        by_weights(rule == &attention_rules::decode_has_no_weights) {}
+  constexpr explicit operator bool() const noexcept { return any; }
+};
+
 struct attention_family {
   using config_type = attention_config;
   using demand_type = attention_demand;
@@ -82,21 +95,12 @@ struct attention_family {
     wanted.keys = demand.keys();
     if (on_gpu && demand.pool_type != dtype::none) wanted.keys = key_storage::coded;
     wanted.features = base_features | demand.features;
-    if (wanted.target == backend::cuda_sm90 && broken_table_rule(wanted) != attention_rule::none) {
-      wanted.target = backend::cuda_sm80;
-    }
-    const attention_rule broken = broken_table_rule(wanted);
-    if (broken == attention_rule::bf16_dot_takes_bf16 ||
-        broken == attention_rule::byte_products_add_nothing) {
-      wanted.target = backend::cpu_avx512;
-    }
-    if (broken_table_rule(wanted) == attention_rule::amx_decode_has_whole_tiles) {
-      wanted.target = backend::cpu_avx512_bf16;
-    }
-    if (broken_table_rule(wanted) == attention_rule::decode_has_no_weights) {
-      wanted.phase = attention_phase::prefill;
-    }
-    if (broken_table_rule(wanted) != attention_rule::none) return {};
+    const auto broken = [&] { return broken_table_rule<broken_wish>(wanted); };
+    if (wanted.target == backend::cuda_sm90 && broken()) wanted.target = backend::cuda_sm80;
+    if (broken().by_type) wanted.target = backend::cpu_avx512;
+    if (broken().by_tiles) wanted.target = backend::cpu_avx512_bf16;
+    if (broken().by_weights) wanted.phase = attention_phase::prefill;
+    if (broken()) return {};
     return std::string(name_of(resolved(wanted)).view());
   }
 };

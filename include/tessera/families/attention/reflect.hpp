@@ -20,19 +20,6 @@ BOOST_DESCRIBE_ENUM(attention_phase, prefill, decode)
 BOOST_DESCRIBE_ENUM(key_storage, contiguous, paged, coded)
 BOOST_DESCRIBE_ENUM(attention_feature, varlen, lengths, sinks, unnormalized, soft_cap, bias, mask,
                     segments, dropout, weights)
-BOOST_DESCRIBE_ENUM(attention_rule, none, type_is_floating, head_dim_in_range,
-                    any_head_dim_goes_with_any_v_head_dim, block_q_is_whole_register_tiles,
-                    block_kv_is_whole_register_tiles, tile_fits_in_cache, decode_rows_fit,
-                    bf16_dot_takes_bf16, byte_products_add_nothing, amx_decode_has_whole_tiles,
-                    has_base_features, table_rows_take_every_mask, decode_has_no_weights,
-                    paged_keys_have_no_weights, cpu_has_no_tiling, cuda_warps_in_range,
-                    cuda_blocks_per_sm_in_range, cuda_block_q_is_whole_warp_tiles,
-                    cuda_block_kv_is_whole_key_groups, cuda_head_dims_are_whole_chunks,
-                    cuda_tile_fits_in_shared_memory, sm90_takes_16_bit_prompts,
-                    sm90_head_dims_are_tuned, sm90_warps_are_whole_warpgroups,
-                    sm90_block_kv_fits_in_registers, sm90_writes_no_weights,
-                    sm90_masks_are_read_in_words, sm90_tile_fits_in_shared_memory,
-                    coded_keys_are_read_in_lines)
 
 BOOST_DESCRIBE_STRUCT(attention_features, (), (bits))
 BOOST_DESCRIBE_STRUCT(cuda_tiling, (), (warps, blocks_per_sm, q_in_registers))

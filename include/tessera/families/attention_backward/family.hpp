@@ -48,7 +48,7 @@ struct attention_backward_family {
     } else if (has_bf16_products(highest) && wanted.type == dtype::bf16) {
       wanted.target = highest;
     }
-    if (broken_table_rule(wanted) != attention_backward_rule::none) return {};
+    if (!is_legal_in_table(wanted)) return {};
     return wanted;
   }
 };

@@ -13,13 +13,6 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(attention_backward_rule, none, type_is_floating, head_dim_in_range,
-                    block_q_is_whole_tiles_and_vectors, block_kv_is_whole_register_tiles,
-                    tile_fits_in_cache, bf16_dot_takes_bf16, v_head_dim_is_that_of_q,
-                    cuda_head_dims_are_known, only_cuda_rows_of_one_head_dim_add_up,
-                    cuda_type_of_head_dim_has_16_bits, cuda_blocks_are_fixed, sm90_rows_add_up,
-                    turns_are_those_of_sums)
-
 BOOST_DESCRIBE_STRUCT(attention_backward_config, (),
                       (target, type, head_dim, v_head_dim, d_q_atomics, block_q, block_kv,
                        in_turns))

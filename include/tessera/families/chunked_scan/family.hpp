@@ -61,7 +61,7 @@ struct chunked_scan_family {
     const bool prompts = demand.tokens >= demand.sequences * tokens_of_chunk && demand.aligned &&
                          demand.decay != chunked_scan_decay::keys_and_values;
     wanted.form = prompts ? chunked_scan_form::chunk : chunked_scan_form::step;
-    const bool legal = broken_rule(wanted) == chunked_scan_rule::none;
+    const bool legal = is_legal(wanted);
     if (!legal || !runs(wanted, demand)) wanted.form = chunked_scan_form::step;
     return wanted;
   }

@@ -13,10 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(chunked_scan_form, step, chunk)
-BOOST_DESCRIBE_ENUM(chunked_scan_rule, none, type_is_floating, sm90_rows_are_chunks_of_bf16,
-                    cuda_key_dim_is_known, cpu_rows_take_any_key_dim,
-                    chunks_are_products_of_16_bits, chunks_have_short_keys,
-                    bf16_instructions_take_bf16, bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(chunked_scan_config, (), (target, type, pass, form, key_dim))
 

@@ -61,7 +61,7 @@ struct delta_rule_family {
     delta_rule_config chunks = wanted;
     if (demand.pass == delta_rule_pass::forward) chunks.target = highest;
     chunks.chunk = static_cast<int>(tokens_of_chunk);
-    const bool legal = broken_rule(chunks) == delta_rule_rule::none;
+    const bool legal = is_legal(chunks);
     return prompts && legal && runs(chunks, demand) ? chunks : wanted;
   }
 };

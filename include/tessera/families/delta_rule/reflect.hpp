@@ -14,12 +14,6 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(delta_rule_rule, none, sm90_rows_have_chunks, cuda_rows_cut_by_key_dim,
-                    chunks_are_products_of_bf16, cuda_key_dim_is_known, cpu_rows_take_any_key_dim,
-                    type_is_floating, forward_goes_token_by_token, chunk_in_range,
-                    columns_are_a_few_vectors, bf16_instructions_take_bf16,
-                    bf16_instructions_add_nothing)
-
 BOOST_DESCRIBE_STRUCT(delta_rule_config, (), (target, type, pass, chunk, columns, key_dim))
 
 /// `delta_rule.<backend>.<dtype>.<pass>.c<chunk>.v<columns>`; of CUDA rows `.k<key_dim>` behind the

@@ -12,11 +12,6 @@
 
 namespace tessera {
 
-BOOST_DESCRIBE_ENUM(grouped_matmul_rule, none, cuda_type_is_multiplied, sm90_type_has_few_bits,
-                    cuda_tile_is_known, cpu_rows_take_any_type, block_m_is_whole_register_tiles,
-                    block_n_is_whole_register_tiles, block_k_is_whole_vectors, bytes_share_scales,
-                    tile_is_small)
-
 BOOST_DESCRIBE_STRUCT(grouped_matmul_config, (), (target, type, block_m, block_n, block_k))
 
 /// `grouped_matmul.<backend>.<block_m>x<block_n>x<block_k>`, of rows that multiply one type with

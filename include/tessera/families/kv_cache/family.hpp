@@ -40,7 +40,7 @@ struct kv_cache_family {
   static kv_cache_config wanted_config(const kv_cache_demand& demand, backend target,
                                        backend /*highest*/) noexcept {
     kv_cache_config wanted{.target = target, .pass = demand.pass};
-    if (broken_table_rule(wanted) != kv_cache_rule::none) wanted.target = backend::cpu_generic;
+    if (!is_legal_in_table(wanted)) wanted.target = backend::cpu_generic;
     return wanted;
   }
 };

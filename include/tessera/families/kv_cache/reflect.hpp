@@ -13,8 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(kv_cache_pass, append, copy)
-BOOST_DESCRIBE_ENUM(kv_cache_rule, none, cuda_rows_are_sm80, copies_are_portable,
-                    bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(kv_cache_config, (), (target, pass))
 

@@ -1,56 +1,43 @@
-// Which configs of kernels of caches are legal. Written once: the generator drops rows by
-// `broken_rule`, an assertion in the launcher names the rule and the row, and the run time prints
-// `sentence_of`.
+// Which configs of kernels of caches are legal. See spec/row_rule.hpp.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include <tessera/families/kv_cache/config.hpp>
+#include <tessera/spec/row_rule.hpp>
 
 namespace tessera {
 
-enum class kv_cache_rule : std::uint8_t {
-  none,
-  cuda_rows_are_sm80,
-  copies_are_portable,
-  bf16_instructions_add_nothing,
-};
+/// What legal rows meet.
+namespace kv_cache_rules {
 
-/// The condition a legal row meets, as a sentence.
-constexpr std::string_view sentence_of(kv_cache_rule rule) noexcept {
-  switch (rule) {
-    case kv_cache_rule::none:
-      return "the row is legal";
-    case kv_cache_rule::cuda_rows_are_sm80:
-      return "rows for GPUs are of cuda_sm80: newer instructions do not help to move tokens";
-    case kv_cache_rule::copies_are_portable:
-      return "table rows on a CPU that copy are of cpu_generic: the C library moves bytes as fast "
-             "as memory does";
-    case kv_cache_rule::bf16_instructions_add_nothing:
-      return "table rows are not of cpu_avx512_bf16, whose dot product does not help to move "
-             "tokens";
-  }
-  return "invalid";
-}
+inline constexpr row_rule cuda_rows_are_sm80{
+    "rows for GPUs are of cuda_sm80: newer instructions do not help to move tokens"};
+inline constexpr row_rule copies_are_portable{
+    "table rows on a CPU that copy are of cpu_generic: the C library moves bytes as fast as memory "
+    "does"};
+inline constexpr row_rule bf16_instructions_add_nothing{
+    "table rows are not of cpu_avx512_bf16, whose dot product does not help to move tokens"};
 
-/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
-constexpr kv_cache_rule broken_rule(kv_cache_config config) noexcept {
-  return is_cuda(config.target) && config.target != backend::cuda_sm80
-             ? kv_cache_rule::cuda_rows_are_sm80
-             : kv_cache_rule::none;
+}  // namespace kv_cache_rules
+
+/// The first rule that `config` breaks, or null. Holds for user rows on the header path.
+template <class Answer = const row_rule*>
+constexpr Answer broken_rule(kv_cache_config config) noexcept {
+  using namespace kv_cache_rules;
+  if (is_cuda(config.target) && config.target != backend::cuda_sm80) return &cuda_rows_are_sm80;
+  return nullptr;
 }
 
 /// What a row of the generated table must meet besides.
-constexpr kv_cache_rule broken_table_rule(kv_cache_config config) noexcept {
-  const kv_cache_rule broken = broken_rule(config);
-  if (broken != kv_cache_rule::none) return broken;
-  if (has_bf16_products(config.target)) return kv_cache_rule::bf16_instructions_add_nothing;
+template <class Answer = const row_rule*>
+constexpr Answer broken_table_rule(kv_cache_config config) noexcept {
+  using namespace kv_cache_rules;
+  if (const Answer broken = broken_rule<Answer>(config)) return broken;
+  if (has_bf16_products(config.target)) return &bf16_instructions_add_nothing;
   if (config.pass == kv_cache_pass::copy && is_cpu(config.target) &&
       config.target != backend::cpu_generic) {
-    return kv_cache_rule::copies_are_portable;
+    return &copies_are_portable;
   }
-  return kv_cache_rule::none;
+  return nullptr;
 }
 
 }  // namespace tessera

@@ -39,9 +39,7 @@ struct latent_attention_family {
                                                backend target, backend highest) noexcept {
     latent_attention_config wanted{.target = target, .form = demand.form, .pass = demand.pass};
     if (is_cuda(target)) {
-      const auto serves = [&] {
-        return broken_rule(wanted) == latent_attention_rule::none && runs(wanted, demand);
-      };
+      const auto serves = [&] { return is_legal(wanted) && runs(wanted, demand); };
       wanted.target = highest;
       wanted.type = demand.type;
       if (!serves()) wanted.target = target;

@@ -13,8 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(latent_form, expanded, absorbed, selected)
-BOOST_DESCRIBE_ENUM(latent_attention_rule, none, sm90_rows_are_of_wgmma, type_is_of_matrix_units,
-                    gradients_are_of_expanded_latents, bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(latent_attention_config, (), (target, form, pass, type))
 

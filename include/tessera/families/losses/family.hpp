@@ -42,7 +42,7 @@ struct losses_family {
     losses_config wanted{.target = target, .loss = demand.loss, .pass = demand.pass};
     if (is_cuda(target)) {
       if (wanted.loss == loss_kind::linear_cross_entropy) wanted.type = demand.type;
-      if (broken_rule(wanted) != losses_rule::none) wanted.type = dtype::f32;
+      if (!is_legal(wanted)) wanted.type = dtype::f32;
       const bool panels = wanted.type == dtype::bf16 && demand.aligned;
       if (panels) wanted.target = highest;
     }

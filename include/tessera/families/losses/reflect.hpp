@@ -13,9 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(loss_kind, cross_entropy, kl_divergence, linear_cross_entropy)
-BOOST_DESCRIBE_ENUM(losses_rule, none, sm90_rows_are_products_of_bf16, cuda_products_have_a_type,
-                    cuda_gradients_are_not_f16, other_rows_take_any_type,
-                    bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(losses_config, (), (target, loss, pass, type))
 

@@ -13,10 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(pooling_stores, cached, streaming)
-BOOST_DESCRIBE_ENUM(mean_pooling_rule, none, type_is_floating, streams_is_a_small_power_of_two,
-                    cuda_streams_fit_in_registers, forward_stores_are_cached,
-                    backward_has_no_streams, generic_stores_are_cached, bf16_instructions_take_bf16,
-                    bf16_instructions_add_nothing, cuda_rows_are_sm80)
 
 BOOST_DESCRIBE_STRUCT(mean_pooling_config, (), (target, type, pass, streams, stores))
 

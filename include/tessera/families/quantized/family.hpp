@@ -57,7 +57,7 @@ struct quantized_family {
     }
     if (is_product(wanted.pass)) wanted.type = demand.type;
     wanted.target = highest;
-    if (broken_rule(wanted) != quantized_rule::none) wanted.target = target;
+    if (!is_legal(wanted)) wanted.target = target;
     return wanted;
   }
 };

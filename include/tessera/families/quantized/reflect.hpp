@@ -13,8 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(quantized_pass, quantize, dequantize, forward, backward)
-BOOST_DESCRIBE_ENUM(quantized_rule, none, sm90_rows_multiply_16_bits, cuda_products_have_a_type,
-                    other_rows_take_any_type, tiles_multiply_forward, bf16_rows_multiply_forward)
 
 BOOST_DESCRIBE_STRUCT(quantized_config, (), (target, pass, type))
 

@@ -13,7 +13,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(scan_recurrence, state_space_v1, state_space_v2, rwkv4)
-BOOST_DESCRIBE_ENUM(selective_scan_rule, none, cuda_rows_are_sm80, bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(selective_scan_config, (), (target, recurrence, pass))
 

@@ -1,47 +1,36 @@
-// Which configs of elementwise recurrences are legal. Written once: the generator drops rows by
-// `broken_rule`, an assertion in the launcher names the rule and the row, and the run time prints
-// `sentence_of`.
+// Which configs of elementwise recurrences are legal. See spec/row_rule.hpp.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include <tessera/families/selective_scan/config.hpp>
+#include <tessera/spec/row_rule.hpp>
 
 namespace tessera {
 
-enum class selective_scan_rule : std::uint8_t {
-  none,
-  cuda_rows_are_sm80,
-  bf16_instructions_add_nothing,
-};
+/// What legal rows meet.
+namespace selective_scan_rules {
 
-/// The condition a legal row meets, as a sentence.
-constexpr std::string_view sentence_of(selective_scan_rule rule) noexcept {
-  switch (rule) {
-    case selective_scan_rule::none:
-      return "the row is legal";
-    case selective_scan_rule::cuda_rows_are_sm80:
-      return "target of a CUDA row is cuda_sm80, whose code runs on every later GPU";
-    case selective_scan_rule::bf16_instructions_add_nothing:
-      return "table rows are not of cpu_avx512_bf16, whose dot product does not help a recurrence";
-  }
-  return "invalid";
-}
+inline constexpr row_rule cuda_rows_are_sm80{
+    "target of a CUDA row is cuda_sm80, whose code runs on every later GPU"};
+inline constexpr row_rule bf16_instructions_add_nothing{
+    "table rows are not of cpu_avx512_bf16, whose dot product does not help a recurrence"};
 
-/// The first rule that `config` breaks, or `none`. Holds for user rows on the header path.
-constexpr selective_scan_rule broken_rule(selective_scan_config config) noexcept {
-  return is_cpu(config.target) || config.target == backend::cuda_sm80
-             ? selective_scan_rule::none
-             : selective_scan_rule::cuda_rows_are_sm80;
+}  // namespace selective_scan_rules
+
+/// The first rule that `config` breaks, or null. Holds for user rows on the header path.
+template <class Answer = const row_rule*>
+constexpr Answer broken_rule(selective_scan_config config) noexcept {
+  using namespace selective_scan_rules;
+  if (is_cuda(config.target) && config.target != backend::cuda_sm80) return &cuda_rows_are_sm80;
+  return nullptr;
 }
 
 /// What a row of the generated table must meet besides.
-constexpr selective_scan_rule broken_table_rule(selective_scan_config config) noexcept {
-  const selective_scan_rule broken = broken_rule(config);
-  if (broken != selective_scan_rule::none) return broken;
-  return has_bf16_products(config.target) ? selective_scan_rule::bf16_instructions_add_nothing
-                                          : selective_scan_rule::none;
+template <class Answer = const row_rule*>
+constexpr Answer broken_table_rule(selective_scan_config config) noexcept {
+  using namespace selective_scan_rules;
+  if (const Answer broken = broken_rule<Answer>(config)) return broken;
+  if (has_bf16_products(config.target)) return &bf16_instructions_add_nothing;
+  return nullptr;
 }
 
 }  // namespace tessera

@@ -43,9 +43,7 @@ struct sparse_attention_family {
     sparse_attention_config fast = wanted;
     fast.type = demand.type;
     fast.head_dim = static_cast<int>(demand.head_dim);
-    const auto serves = [&] {
-      return broken_rule(fast) == sparse_attention_rule::none && runs(fast, demand);
-    };
+    const auto serves = [&] { return is_legal(fast) && runs(fast, demand); };
     fast.target = highest;
     if (!serves()) fast.target = target;
     return serves() ? fast : wanted;

@@ -15,10 +15,6 @@
 namespace tessera {
 
 BOOST_DESCRIBE_ENUM(sparse_pattern, blocksparse, native_sparse)
-BOOST_DESCRIBE_ENUM(sparse_attention_rule, none, sm90_rows_are_forward_of_16_bits,
-                    cpu_rows_of_a_type_are_forward, cpu_types_have_products,
-                    matrix_unit_takes_16_bits, head_dim_of_a_type_is_64_or_128,
-                    matrix_unit_goes_backward_over_blocks, bf16_instructions_add_nothing)
 
 BOOST_DESCRIBE_STRUCT(sparse_attention_config, (), (target, pattern, pass, type, head_dim))
 

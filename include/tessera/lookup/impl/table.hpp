@@ -8,12 +8,12 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <tessera/lookup/impl/hash_index.hpp>
 #include <tessera/lookup/record.hpp>
 #include <tessera/lookup/table.hpp>
 #include <tessera/spec/words.hpp>
@@ -47,46 +47,6 @@ inline std::uint64_t hash_of(const lookup_key& key) noexcept {
   return hash_with(hash_of_group(key), key.size);
 }
 
-/// From hashes to positions: open addressing, at most half full.
-class hash_index {
- public:
-  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-
-  /// Makes room for `count` positions; forgets those it had.
-  void reset(std::size_t count) {
-    slots_.assign(std::bit_ceil(std::max<std::size_t>(2 * count, 16)), {});
-  }
-
-  /// The position stored under the hash for which `same(position)` holds, or `none`.
-  template <class Same>
-  std::uint32_t find(std::uint64_t hash, Same same) const noexcept {
-    if (slots_.empty()) return none;
-    for (std::size_t at = first(hash);; at = (at + 1) & (slots_.size() - 1)) {
-      const slot& candidate = slots_[at];
-      if (candidate.position == none) return none;
-      if (candidate.tag == tag_of(hash) && same(candidate.position)) return candidate.position;
-    }
-  }
-
-  void insert(std::uint64_t hash, std::uint32_t position) noexcept {
-    std::size_t at = first(hash);
-    while (slots_[at].position != none) at = (at + 1) & (slots_.size() - 1);
-    slots_[at] = {tag_of(hash), position};
-  }
-
- private:
-  struct slot {
-    std::uint32_t tag = 0;
-    std::uint32_t position = none;
-  };
-  static std::uint32_t tag_of(std::uint64_t hash) noexcept {
-    return static_cast<std::uint32_t>(hash >> 32);
-  }
-  std::size_t first(std::uint64_t hash) const noexcept { return hash & (slots_.size() - 1); }
-
-  std::vector<slot> slots_;
-};
-
 /// Most sizes that `nearest` compares; a record with more is found exactly or not at all.
 constexpr std::size_t most_sizes = 16;
 
@@ -94,20 +54,33 @@ constexpr std::size_t most_sizes = 16;
 struct size_values {
   std::array<std::int64_t, most_sizes> value{};
   std::size_t count = 0;
+  std::uint64_t names_hash = 0;
 };
+
+/// A hash with the name of one size more, by its length and first letters.
+inline std::uint64_t hash_with_name(std::uint64_t hash, std::string_view name) noexcept {
+  std::uint64_t letters = name.size();
+  for (const char letter : name.substr(0, 7)) {
+    letters = letters << 8 | static_cast<unsigned char>(letter);
+  }
+  return (hash ^ letters) * 0x9e3779b97f4a7c15u;
+}
 
 /// Reads "name=4096 name=1". False if the text has another form, a negative value or too many.
 inline bool read_sizes(std::string_view list, size_values& sizes) noexcept {
   sizes.count = 0;
-  for (bool more = !list.empty(); more;) {
-    more = list.find(' ') != std::string_view::npos;
-    const std::string_view pair = text::split_off(list, ' ');
+  sizes.names_hash = 0;
+  for (;;) {
+    const std::size_t space = list.find(' ');
+    const std::string_view pair = list.substr(0, space);
     const std::size_t equals = pair.find('=');
     if (equals == 0 || equals == std::string_view::npos || sizes.count == most_sizes) return false;
     std::int64_t& value = sizes.value[sizes.count++];
     if (!text::read_number(pair.substr(equals + 1), value) || value < 0) return false;
+    sizes.names_hash = hash_with_name(sizes.names_hash, pair.substr(0, equals));
+    if (space == std::string_view::npos) return true;
+    list.remove_prefix(space + 1);
   }
-  return sizes.count > 0;
 }
 
 /// The name of the next size of a text that can be read; `rest` loses the size.
@@ -125,15 +98,16 @@ inline int compare_names(std::string_view a, std::string_view b) noexcept {
   return static_cast<int>(b.empty()) - static_cast<int>(a.empty());
 }
 
-/// Hash of the group of a key whose size can be read.
-inline std::uint64_t hash_with_names(const lookup_key& key) noexcept {
-  std::uint64_t hash = hash_of_group(key);
-  for (std::string_view sizes = key.size; !sizes.empty();) hash = hash_with(hash, next_name(sizes));
-  return hash;
+/// Hash of the group of a key with these sizes.
+inline std::uint64_t hash_of_group(const lookup_key& key, const size_values& sizes) noexcept {
+  const std::uint64_t hash = hash_of_group(key) ^ sizes.names_hash;
+  return hash ^ hash >> 32;
 }
 
-/// Where a size lies on the scale of powers of two; 0 lies beyond all others.
+/// Where a size lies on the scale of powers of two, as most are; 0 lies beyond all others.
 inline float log2_of(std::int64_t size) noexcept {
+  const auto bits = static_cast<std::uint64_t>(size);
+  if (std::has_single_bit(bits)) return static_cast<float>(std::countr_zero(bits));
   return size == 0 ? -1e9f : static_cast<float>(std::log2(static_cast<double>(size)));
 }
 
@@ -324,7 +298,9 @@ struct lookup_table::contents {
     }
     groups_index.reset(groups.size());
     for (std::uint32_t number = 0; number < groups.size(); ++number) {
-      groups_index.insert(hash_with_names(key_of(records[groups[number].begin])), number);
+      const lookup_key key = key_of(records[groups[number].begin]);
+      size_values sizes;
+      if (read_sizes(key.size, sizes)) groups_index.insert(hash_of_group(key, sizes), number);
     }
   }
 };
@@ -375,7 +351,7 @@ nearest_record lookup_table::nearest(std::string_view family, std::string_view d
   if (!contents_ || !(max_log2_distance >= 0) || !read_sizes(size, sizes)) return {};
   const lookup_key key{family, device_class, identity, size};
   const std::uint32_t number =
-      contents_->groups_index.find(hash_with_names(key), [&](std::uint32_t at) {
+      contents_->groups_index.find(hash_of_group(key, sizes), [&](std::uint32_t at) {
         return is_of_group(contents_->records[contents_->groups[at].begin], key);
       });
   if (number == hash_index::none) return {};

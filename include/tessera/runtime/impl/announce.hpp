@@ -34,11 +34,9 @@ namespace tessera {
 
 [[gnu::cold]] std::string duration_text(double seconds) {
   const char* const form = seconds < 1e-3 ? "%.4g us" : seconds < 1 ? "%.4g ms" : "%.4g s";
+  const double units = seconds < 1e-3 ? 1e6 : seconds < 1 ? 1e3 : 1;
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), form,
-                seconds * (seconds < 1e-3 ? 1e6
-                           : seconds < 1  ? 1e3
-                                          : 1));
+  std::snprintf(text.data(), text.size(), form, seconds * units);
   return text.data();
 }
 

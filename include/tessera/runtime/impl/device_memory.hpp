@@ -65,17 +65,12 @@ status make_handle(device_id device, status (*make)(void*&), void (*drop)(void*,
   return done;
 }
 
-void drop_event(void* event, void*) noexcept {
-  impl::cuda::drop_event(event);
-}
-
 }  // namespace
 
 result<device_stream> device_stream::make(device_id device) {
   device_stream stream;
-  const status done = make_handle(
-      device, &impl::cuda::make_stream,
-      [](void* what, void*) noexcept { impl::cuda::drop_stream(what); }, stream.stream_);
+  const status done =
+      make_handle(device, &impl::cuda::make_stream, &impl::cuda::drop_stream, stream.stream_);
   if (!done) return done;
   return stream;
 }
@@ -83,7 +78,8 @@ result<device_stream> device_stream::make(device_id device) {
 result<device_timer> device_timer::make(device_id device) {
   device_timer timer;
   for (device_handle* mark : {&timer.begin_, &timer.end_}) {
-    const status done = make_handle(device, &impl::cuda::make_event, &drop_event, *mark);
+    const status done =
+        make_handle(device, &impl::cuda::make_event, &impl::cuda::drop_event, *mark);
     if (!done) return done;
   }
   return timer;

@@ -63,8 +63,8 @@ key_line text_of(const demand_field& field, std::int64_t value) noexcept {
   return text;
 }
 
-[[gnu::cold]] key_text key_text_of(const family& kind, const demand& asked, int threads,
-                                   device_kind device, bits_promise promise) noexcept {
+[[gnu::flatten]] key_text key_text_of(const family& kind, const demand& asked, int threads,
+                                      device_kind device, bits_promise promise) noexcept {
   key_text key;
   const auto begin = [](key_line& line, std::string_view name) -> key_line& {
     if (!line.empty()) line += ' ';

@@ -6,7 +6,7 @@
 //
 // J. Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and
 // Low-precision", arXiv:2407.08608, for roles of warpgroups and for products with keys and values
-// under way at the same time. What was measured: README.md of this folder.
+// under way at the same time. What was measured: NOTES.md of this folder.
 #pragma once
 
 #include <cstdint>

@@ -64,8 +64,7 @@ struct requested_row {
   const instance* first = nullptr;
   int matching = 0;
   for (std::size_t at = 0; const instance* row = asked.next_row(at);) {
-    if (!matches_pattern(name, row->name)) continue;
-    if (matching++ == 0) first = row;
+    if (matches_pattern(name, row->name) && matching++ == 0) first = row;
   }
   if (first == nullptr) return {nullptr, unknown_row(asked, name, origin)};
   return {nullptr,

@@ -98,8 +98,12 @@ struct table_question {
 /// What one table says to one key.
 [[gnu::cold]] inline answer ask_table(const inquiry& asked, const table_layer& from,
                                       const table_question& question) {
-  const instance* row = nullptr;
-  const auto decide = [&](const lookup_record& line, double distance) -> answer {
+  const auto judge = [&](const lookup_record& line, double distance) -> answer {
+    const instance* row = nullptr;
+    if (const std::string_view why = staleness(asked, line, row); !why.empty()) {
+      note_stale(asked, line, from.layer, why, row);
+      return {};
+    }
     note_measured(asked, line, from.layer, distance);
     return {
         {.instance = row,
@@ -113,18 +117,13 @@ struct table_question {
   const std::string_view code = asked.kind.code_version(asked.device.kind);
   if (const auto* line =
           from.table->exact(asked.kind.name, question.device, identity, size, code)) {
-    const std::string_view why = staleness(asked, *line, row);
-    if (why.empty()) return decide(*line, 0);
-    note_stale(asked, *line, from.layer, why, row);
+    if (answer given = judge(*line, 0); given.chosen.instance != nullptr) return given;
   }
   if (asked.policy.nearest == nearest_use::never || asked.kind.max_log2_distance <= 0) return {};
   const nearest_record near = from.table->nearest(asked.kind.name, question.device, identity, size,
                                                   asked.kind.max_log2_distance, code);
   if (!near || near.log2_distance <= 0) return {};
-  const std::string_view why = staleness(asked, *near.record, row);
-  if (why.empty()) return decide(*near.record, near.log2_distance);
-  note_stale(asked, *near.record, from.layer, why, row);
-  return {};
+  return judge(*near.record, near.log2_distance);
 }
 
 [[gnu::cold]] inline answer choose_measured(const inquiry& asked) {

@@ -55,11 +55,11 @@ status count_faults(const prim::content_rule&, std::uint64_t*, void*) {
 status make_stream(void*&) {
   return not_built();
 }
-void drop_stream(void*) noexcept {}
+void drop_stream(void*, void*) noexcept {}
 status make_event(void*&) {
   return not_built();
 }
-void drop_event(void*) noexcept {}
+void drop_event(void*, void*) noexcept {}
 status record(void*, void*) {
   return not_built();
 }

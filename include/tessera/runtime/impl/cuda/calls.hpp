@@ -53,10 +53,11 @@ status wait(void* stream);
 /// Adds how many entries in the device's memory break a rule to a number that lies there too.
 status count_faults(const prim::content_rule& rule, std::uint64_t* faults, void* stream);
 
+/// What drops them takes a stream too, as what gives memory back does, and looks at none.
 status make_stream(void*& stream);
-void drop_stream(void* stream) noexcept;
+void drop_stream(void* stream, void*) noexcept;
 status make_event(void*& event);
-void drop_event(void* event) noexcept;
+void drop_event(void* event, void*) noexcept;
 status record(void* event, void* stream);
 status seconds_between(void* begin, void* end, double& seconds);
 

@@ -265,7 +265,7 @@ status make_stream(void*& stream) {
   return done;
 }
 
-void drop_stream(void* stream) noexcept {
+void drop_stream(void* stream, void*) noexcept {
   if (stream != nullptr) {
     static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
   }
@@ -278,7 +278,7 @@ status make_event(void*& event) {
   return done;
 }
 
-void drop_event(void* event) noexcept {
+void drop_event(void* event, void*) noexcept {
   if (event != nullptr) static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }
 
