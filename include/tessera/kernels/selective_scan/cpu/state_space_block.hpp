@@ -180,14 +180,15 @@ class state_space_block {
   }
   /// `update` and `read` of a token alone, from memory to memory: column by column, as states lie.
   void step_in_place(float* y) const {
-    switch (args_.states / vec::width) {
-      case 1:
-        return step_columns<1>(y);
-      case 2:
-        return step_columns<2>(y);
-      default:
-        return step_columns<0>(y);
+    const std::int64_t registers = args_.states / vec::width;
+    if constexpr (shares_steps) {
+      if (registers == 1) return step_columns<1>(y);
+      if (registers == 2) return step_columns<2>(y);
+    } else {
+      if (registers == 1) return step_groups<1>(y);
+      if (registers == 2) return step_groups<2>(y);
     }
+    step_columns<0>(y);
   }
 
   /// The states that the block's sequence starts from.
@@ -234,33 +235,73 @@ class state_space_block {
   const float* skip() const { return skip_; }
 
  private:
+  /// `step_in_place` of columns of so many registers of states (0: of any number).
+  template <int Registers>
+  void step_columns(float* y) const {
+    const reg of_head = decay_of_head();
+    auto [before, after, rates] = first_place();
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
+      float read[vec::width * vec::width];  // of each column, to be summed
+      const std::int64_t count = std::min<std::int64_t>(vec::width, block_.columns - at);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const reg dt = vec::broadcast(dt_[at + i]);
+        const reg moved = vec::mul(dt, vec::broadcast(x_[at + i]));
+        reg sum = vec::zero();
+        const auto step = [&](std::int64_t n) {
+          reg decay = of_head;
+          if constexpr (!shares_steps) {
+            decay = prim::decay_of<isa_type>(vec::mul(vec::load(rates + n), dt));
+          }
+          const reg h = vec::fma(moved, vec::load(b_ + n), vec::mul(decay, vec::load(before + n)));
+          vec::store(after + n, h);
+          sum = vec::fma(h, vec::load(c_ + n), sum);
+        };
+        if constexpr (Registers > 0) {
+          TESSERA_UNROLL
+          for (int n = 0; n < Registers; ++n) step(n * vec::width);
+        } else {
+          for (std::int64_t n = 0; n < args_.states; n += vec::width) step(n);
+        }
+        vec::store(read + i * vec::width, sum);
+        before += args_.initial_state.column;
+        after += args_.final_state.column;
+        if constexpr (!shares_steps) rates += args_.A.column;
+      }
+      reg sums[vec::width];
+      for (int i = 0; i < vec::width; ++i) {
+        sums[i] = i < count ? vec::load(read + i * vec::width) : vec::zero();
+      }
+      vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
+    }
+  }
+
   /// Where a lone token finds a column's states and rates, and where it leaves the states.
   struct column_place {
     const float* before;
     float* after;
     const float* rates;
   };
+  column_place first_place() const {
+    const auto* rates = static_cast<const float*>(args_.A.data) + block_.head * args_.A.head;
+    return {static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, 0),
+            static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, 0),
+            rates + (shares_steps ? 0 : block_.first * args_.A.column)};
+  }
 
-  /// `step_in_place` of columns of so many registers of states (0: of any number).
+  /// `step_in_place` of columns of so many registers of states that have their own decays: those of
+  /// four registers are computed side by side.
   template <int Registers>
-  void step_columns(float* y) const {
-    column_place place{
-        static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, 0),
-        static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, 0), nullptr};
-    if constexpr (!shares_steps) {
-      place.rates = static_cast<const float*>(args_.A.data) + block_.head * args_.A.head +
-                    block_.first * args_.A.column;
-    }
-    const reg of_head = decay_of_head();
-    // Decays of four registers are computed side by side.
-    constexpr int group = shares_steps || Registers == 0 ? 1 : std::max(1, 4 / Registers);
+  void step_groups(float* y) const {
+    constexpr int group = 4 / Registers;
+    column_place place = first_place();
     for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       const auto count = static_cast<int>(std::min<std::int64_t>(vec::width, block_.columns - at));
       reg sums[vec::width];  // of each column
       int i = 0;
-      for (; i + group <= count; i += group)
-        step_group<Registers, group>(place, at + i, of_head, sums + i);
-      for (; i < count; ++i) step_group<Registers, 1>(place, at + i, of_head, sums + i);
+      for (; i + group <= count; i += group) {
+        step_group<Registers, group>(place, at + i, sums + i);
+      }
+      for (; i < count; ++i) step_group<Registers, 1>(place, at + i, sums + i);
       for (; i < vec::width; ++i) sums[i] = vec::zero();
       vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
     }
@@ -269,50 +310,33 @@ class state_space_block {
   /// Columns [column, column + Columns) of the block: their states step, and what is read of each
   /// is added up in `sums` but for the lanes of a register.
   template <int Registers, int Columns>
-  TESSERA_INLINE void step_group(column_place& place, std::int64_t column, reg of_head,
-                                 reg* sums) const {
-    if constexpr (shares_steps || Registers == 0) {
-      static_assert(Columns == 1);
-      const reg dt = vec::broadcast(dt_[column]), moved = vec::mul(dt, vec::broadcast(x_[column]));
-      reg sum = vec::zero();
-      for (std::int64_t n = 0; n < args_.states; n += vec::width) {
-        const reg decay = shares_steps
-                              ? of_head
-                              : prim::decay_of<isa_type>(vec::mul(vec::load(place.rates + n), dt));
-        const reg h =
-            vec::fma(moved, vec::load(b_ + n), vec::mul(decay, vec::load(place.before + n)));
-        vec::store(place.after + n, h);
-        sum = vec::fma(h, vec::load(c_ + n), sum);
+  TESSERA_INLINE void step_group(column_place& place, std::int64_t column, reg* sums) const {
+    ask_for_columns<Columns>(place, column);
+    reg h[Columns * Registers];  // decays, then states
+    const auto each = [](const auto& step) {
+      TESSERA_UNROLL
+      for (int at = 0; at < Columns * Registers; ++at) {
+        step(at, at / Registers, at % Registers * vec::width);
       }
-      sums[0] = sum;
-    } else {
-      ask_for_columns<Columns>(place, column);
-      reg h[Columns * Registers];  // decays, then states
-      const auto each = [](const auto& step) {
-        TESSERA_UNROLL
-        for (int at = 0; at < Columns * Registers; ++at) {
-          step(at, at / Registers, at % Registers * vec::width);
-        }
-      };
-      each([&](int at, int i, int n) {
-        h[at] = vec::mul(vec::load(place.rates + i * args_.A.column + n),
-                         vec::broadcast(dt_[column + i]));
-      });
-      prim::to_decays<isa_type>(h);
-      each([&](int at, int i, int n) {
-        const reg found = vec::load(place.before + i * args_.initial_state.column + n);
-        h[at] = vec::fma(vec::broadcast(dt_[column + i] * x_[column + i]), vec::load(b_ + n),
-                         vec::mul(h[at], found));
-      });
-      each([&](int at, int i, int n) {
-        vec::store(place.after + i * args_.final_state.column + n, h[at]);
-        const reg c = vec::load(c_ + n);
-        sums[i] = n == 0 ? vec::mul(h[at], c) : vec::fma(h[at], c, sums[i]);
-      });
-    }
+    };
+    each([&](int at, int i, int n) {
+      h[at] = vec::mul(vec::load(place.rates + i * args_.A.column + n),
+                       vec::broadcast(dt_[column + i]));
+    });
+    prim::to_decays<isa_type>(h);
+    each([&](int at, int i, int n) {
+      const reg found = vec::load(place.before + i * args_.initial_state.column + n);
+      h[at] = vec::fma(vec::broadcast(dt_[column + i] * x_[column + i]), vec::load(b_ + n),
+                       vec::mul(h[at], found));
+    });
+    each([&](int at, int i, int n) {
+      vec::store(place.after + i * args_.final_state.column + n, h[at]);
+      const reg c = vec::load(c_ + n);
+      sums[i] = n == 0 ? vec::mul(h[at], c) : vec::fma(h[at], c, sums[i]);
+    });
     place.before += Columns * args_.initial_state.column;
     place.after += Columns * args_.final_state.column;
-    if constexpr (!shares_steps) place.rates += Columns * args_.A.column;
+    place.rates += Columns * args_.A.column;
   }
 
   /// Columns of the head that lie a block ahead, where states stay in place: decays take as long as
