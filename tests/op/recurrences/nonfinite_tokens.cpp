@@ -22,7 +22,7 @@
 namespace tessera::support {
 namespace {
 
-constexpr std::int64_t length = 40;  // two chunks and a part of one
+constexpr std::int64_t prompt_tokens = 40;  // two chunks and a part of one
 
 /// Inputs that have a token's elements, by their places.
 std::vector<std::size_t> inputs_of_tokens(const call_data& data) {
@@ -30,7 +30,7 @@ std::vector<std::size_t> inputs_of_tokens(const call_data& data) {
   const auto forms = data.op().form->tensors;
   for (std::size_t i = 0; i < forms.size(); ++i) {
     const tensor_view& view = data.tensors()[i];
-    const bool of_tokens = view.present() && view.rank >= 3 && view.extent[1] == length;
+    const bool of_tokens = view.present() && view.rank >= 3 && view.extent[1] == prompt_tokens;
     if (of_tokens && !forms[i].is_output()) found.push_back(i);
   }
   return found;
@@ -59,7 +59,7 @@ TEST_P(nonfinite_tokens, reach_what_the_definition_says) {
   const std::string_view text = GetParam(), name = text.substr(0, text.find(' '));
   std::string fields;
   for (const char letter : text.substr(name.size() + 1)) {
-    fields += letter == '%' ? std::to_string(length) : std::string(1, letter);
+    fields += letter == '%' ? std::to_string(prompt_tokens) : std::string(1, letter);
   }
   for (const char* direction : {"", "_backward"}) {
     const found_operation known = operation_named(std::string(name) + direction);
@@ -70,7 +70,7 @@ TEST_P(nonfinite_tokens, reach_what_the_definition_says) {
     int ran = 0;
     for (const std::size_t input : inputs_of_tokens(data)) {
       const tensor_view& view = data.tensors()[input];
-      const std::int64_t of_token = view.elements() / length;
+      const std::int64_t of_token = view.elements() / prompt_tokens;
       const std::int64_t element = 21 * of_token + std::min<std::int64_t>(1, of_token - 1);
       double kept = 0;
       const auto put = [&](double value) {
