@@ -239,7 +239,9 @@ class state_space_block {
   template <int Registers>
   void step_columns(float* y) const {
     const reg of_head = decay_of_head();
-    auto [before, after, rates] = first_place();
+    const float* before = first_place().before;
+    float* after = first_place().after;
+    [[maybe_unused]] const float* rates = first_place().rates;
     for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       float read[vec::width * vec::width];  // of each column, to be summed
       const std::int64_t count = std::min<std::int64_t>(vec::width, block_.columns - at);
