@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "b288a193a5e85ca8";
-  if (kind == device_kind::cuda) return "62118e7b48f9fac9";
+  if (kind == device_kind::cpu) return "5abb6fa850c46453";
+  if (kind == device_kind::cuda) return "fd41993b418fd422";
   return {};
 }
 

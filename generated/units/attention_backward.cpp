@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5e879c1c2e7124ff";
-  if (kind == device_kind::cuda) return "67f8904b08b85c5e";
+  if (kind == device_kind::cpu) return "65392cf769e86398";
+  if (kind == device_kind::cuda) return "f8b862b075b041ed";
   return {};
 }
 

@@ -91,7 +91,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8912921584972ef4";
+  if (kind == device_kind::cpu) return "4855f4a64f9fec93";
   if (kind == device_kind::cuda) return "d583fa08d86ba686";
   return {};
 }

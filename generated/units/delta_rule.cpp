@@ -87,7 +87,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "fd315fca26061f23";
+  if (kind == device_kind::cpu) return "f299461b056ff422";
   if (kind == device_kind::cuda) return "13505f3ccd068d54";
   return {};
 }

@@ -68,7 +68,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "9fb13714b91de1b3";
+  if (kind == device_kind::cpu) return "c1cf6bd0aeed2568";
   if (kind == device_kind::cuda) return "8d272d62a819c265";
   return {};
 }

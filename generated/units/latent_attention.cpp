@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0216e17263d8e659";
-  if (kind == device_kind::cuda) return "3101bc9c1bde345e";
+  if (kind == device_kind::cpu) return "9d65299945e5cabe";
+  if (kind == device_kind::cuda) return "50a45cea6da8281b";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "d09860d02e13155f";
-  if (kind == device_kind::cuda) return "324416799e6d2627";
+  if (kind == device_kind::cpu) return "1521d0817e850442";
+  if (kind == device_kind::cuda) return "992fbb1a5c485e98";
   return {};
 }
 
