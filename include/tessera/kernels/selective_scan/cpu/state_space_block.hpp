@@ -24,6 +24,7 @@ struct channel_block {
   std::int64_t head = 0;
   std::int64_t first = 0;
   std::int64_t columns = 0;
+  bool is_last = false;  ///< of a work item: the block behind it may be another thread's
 };
 
 /// The work items of a launch. Channels of a head that shares its steps stay together.
@@ -50,8 +51,11 @@ struct state_space_cut {
 
   channel_block block_at(std::int64_t sequence, std::int64_t block) const {
     const std::int64_t first = block % blocks_per_head() * block_columns();
-    return {sequence, states_entry<isa_type>(args.sequences, sequence), block / blocks_per_head(),
-            first, std::min(block_columns(), args.columns - first)};
+    return {.sequence = sequence,
+            .states_entry = states_entry<isa_type>(args.sequences, sequence),
+            .head = block / blocks_per_head(),
+            .first = first,
+            .columns = std::min(block_columns(), args.columns - first)};
   }
 };
 
@@ -342,11 +346,12 @@ class state_space_block {
   }
 
   /// Columns of the head that lie a block ahead, where states stay in place: decays take as long as
-  /// memory, which else waits for them. Between two memories the processor's own requests are best.
+  /// memory, which else waits for them; what another thread may be at stays alone. Between two
+  /// memories the processor's own requests are best.
   template <int Columns>
   TESSERA_INLINE void ask_for_columns(const column_place& place, std::int64_t column) const {
     constexpr std::int64_t ahead = cut_type::most_columns;
-    if (place.before != place.after) return;
+    if (block_.is_last || place.before != place.after) return;
     if (block_.first + column + ahead + Columns > args_.columns) return;
     TESSERA_UNROLL
     for (int i = 0; i < Columns; ++i) {

@@ -37,10 +37,14 @@ class state_space_forward {
     clear_unused<isa_type>(args_.out, args_.sequences, args_.heads, args_.columns, threads);
   }
 
-  /// Blocks that lie side by side are an item, which a block of a lone token is too short for; a
-  /// thread has eight of them or more.
-  static std::int64_t blocks_of_item(std::int64_t blocks, int threads) {
-    return std::clamp<std::int64_t>(blocks / (8 * std::max(threads, 1)), 1, 16);
+  /// Blocks that lie side by side and are one item: those of lone tokens are too short for many
+  /// threads, each of which has four items or more.
+  std::int64_t blocks_of_item(std::int64_t blocks, int threads) const {
+    const std::int64_t count = args_.sequences.count;
+    const bool packed = args_.sequences.cu_seqlens != nullptr;
+    if (args_.sequences.tokens > (packed ? count : 1)) return 1;
+    if (threads <= 1) return std::max<std::int64_t>(blocks, 1);
+    return std::clamp<std::int64_t>(blocks / (4 * threads), 1, 16);
   }
 
   /// Final states; outputs, or with norm the columns that are to be normalised.
