@@ -59,7 +59,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2e9ffde0a81c5d92";
+  if (kind == device_kind::cpu) return "532b0458507a73d5";
   if (kind == device_kind::cuda) return "1130be0eeb87e116";
   return {};
 }
