@@ -12,6 +12,7 @@
 namespace {
 
 using tessera::prim::finish_row;
+using tessera::prim::minus_infinity;
 using tessera::prim::softmax_result;
 using tessera::prim::softmax_state;
 
@@ -93,6 +94,13 @@ TEST(finish_row, nan_stays_visible) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(finish_row({1.0f, nan}, nullptr, 0, 1, true).lse));
   EXPECT_TRUE(std::isnan(finish_row({nan, nan}, nullptr, 0, 1, true).lse));
+  for (const float sink : {0.0f, 200.0f, std::numeric_limits<float>::infinity()}) {
+    for (const float maximum : {1.0f, minus_infinity, nan}) {
+      const softmax_result beside = finish_row({maximum, nan}, &sink, 1, 1, true);
+      EXPECT_TRUE(std::isnan(beside.lse)) << maximum << ", " << sink;
+      EXPECT_TRUE(std::isnan(beside.scale)) << maximum << ", " << sink;
+    }
+  }
 }
 
 TEST(finish_row, sinks_may_be_strided) {

@@ -22,6 +22,13 @@ inline losses_facts facts_of(const losses_demand& demand) noexcept {
           .logits = static_cast<double>(demand.rows) * static_cast<double>(demand.classes)};
 }
 
+/// Products of hidden rows and the weight, or of gradients of logits and either, which gradients
+/// that have no sums need `backward` of: one of them is for the sums.
+inline double products_of(const losses_demand& demand, double backward) noexcept {
+  if (demand.pass == loss_pass::forward) return 1.0;
+  return demand.has_sums ? backward - 1.0 : backward;
+}
+
 /// Of a CUDA row: a block has a row of logits, or a tile of a product.
 inline work_estimate estimate_on_gpu(const losses_config& config,
                                      const losses_facts& facts) noexcept {
@@ -40,7 +47,7 @@ inline work_estimate estimate_on_gpu(const losses_config& config,
     return work;
   }
   const auto columns = static_cast<double>(demand.columns);
-  const double products = 2.0 * facts.logits * columns * (backward ? 4.0 : 1.0);
+  const double products = 2.0 * facts.logits * columns * products_of(demand, 4.0);
   if (config.type == dtype::f32) {
     work.vector_operations += products / 2 / 0.6;
   } else {
@@ -81,7 +88,8 @@ inline work_estimate estimate_of(const losses_config& config, const losses_facts
   work.vector_operations = facts.logits * (backward ? 52.0 : 24.0);
   if (config.loss == loss_kind::linear_cross_entropy) {
     // Backward, logits are computed three times, for sums and for the gradients of either operand.
-    work.flops = 2.0 * facts.logits * static_cast<double>(demand.columns) * (backward ? 5.0 : 1.0);
+    work.flops =
+        2.0 * facts.logits * static_cast<double>(demand.columns) * products_of(demand, 5.0);
     work.product_share = 0.7;
     const std::int64_t tiles =
         (demand.rows + losses_schedule::tile_tokens - 1) / losses_schedule::tile_tokens;

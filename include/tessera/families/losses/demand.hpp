@@ -20,7 +20,8 @@ struct losses_demand {
   dtype type = dtype::none;  ///< of the logits; of hidden and weight, f32 where these differ
   bool soft = false;         ///< targets are distributions
   bool aligned = true;       ///< rows of a weight are at multiples of 16 bytes, or on the CPU
-  std::array<std::uint8_t, 3> unused{};
+  bool has_sums = false;     ///< gradients are given the sums that the loss has left
+  std::array<std::uint8_t, 2> unused{};
   std::int64_t rows = 0;  ///< tokens of all entries
   std::int64_t classes = 0;
   std::int64_t columns = 0;  ///< of hidden rows; 0: logits lie in memory
@@ -67,6 +68,7 @@ constexpr losses_demand demand_of(linear_cross_entropy_op op, const linear_cross
           .pass = pass_of(op),
           .type = args.hidden.type == args.lm_head_weight.type ? args.hidden.type : dtype::f32,
           .aligned = !unaligned,
+          .has_sums = pass_of(op) == loss_pass::backward && args.logit_sums.present(),
           .rows = rows_of(args.hidden),
           .classes = last_extent(args.lm_head_weight),
           .columns = last_extent(args.hidden)};
@@ -86,6 +88,7 @@ inline constexpr std::array table{
     fields::exact<&losses_demand::type>("type"),
     fields::exact<&losses_demand::soft>("soft"),
     fields::exact_but<&losses_demand::aligned>(1, "aligned"),
+    fields::exact_but<&losses_demand::has_sums>(0, "has_sums"),
     fields::bucket<&losses_demand::rows>("rows"),
     fields::bucket<&losses_demand::classes>("classes"),
     fields::bucket_or_none<&losses_demand::columns>("columns"),

@@ -56,7 +56,7 @@ TESSERA_HD inline softmax_result finish_row(softmax_state state, const float* si
   const float correction = state.maximum == minus_infinity && state.denominator == 0.0f
                                ? 0.0f
                                : term(finite_maximum(state.maximum));
-  float denominator = correction == 0.0f ? 0.0f : state.denominator * correction;
+  float denominator = state.denominator * correction;  // NaN stays, however far above a sink is
   for (int t = 0; t < count; ++t) denominator += term(sinks[t * sink_stride]);
 
   softmax_result finished;

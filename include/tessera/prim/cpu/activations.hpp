@@ -7,27 +7,49 @@
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cpu/log.hpp>
 #include <tessera/prim/cpu/math.hpp>
+#include <tessera/prim/cpu/power_of_two.hpp>
 #include <tessera/prim/cpu/simd.hpp>
 
 namespace tessera::prim {
 
-/// exp(x): exactly 1 at 0, within an ulp for |x| < 1/4, else within 3 + 2 |x|; what is above 88
-/// counts as 88; exactly 0 for -inf; NaN stays NaN.
-template <class Isa>
-TESSERA_INLINE typename simd<Isa>::reg decay_of(typename simd<Isa>::reg x) {
+/// ln 2 is their sum; whole numbers below 2^10 times ln2_high are exact.
+inline constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
+
+/// x becomes exp(x): exactly 1 at 0, within an ulp for |x| < 1/4, else within 2 + |x| / 16; what is
+/// above 88 counts as 88; exactly 0 for -inf; NaN stays NaN. Several registers are as many chains
+/// of operations side by side.
+template <class Isa, int Count>
+TESSERA_INLINE void to_decays(typename simd<Isa>::reg (&x)[Count]) {
   using vec = simd<Isa>;
   using reg = typename vec::reg;
-  const reg zero = vec::zero(), one = vec::broadcast(1.0f);
-  // The series of exp, to x^6 / 6!: the rest is below 2e-8 of the sum.
-  reg p = vec::fma(x, vec::broadcast(1.0f / 720.0f), vec::broadcast(1.0f / 120.0f));
-  p = vec::fma(x, p, vec::broadcast(1.0f / 24.0f));
-  p = vec::fma(x, p, vec::broadcast(1.0f / 6.0f));
-  p = vec::fma(x, p, vec::broadcast(0.5f));
-  p = vec::fma(x, p, one);
-  const reg near_one = vec::fma(x, p, one);
-  const reg bounded = vec::sub(zero, vec::max(vec::broadcast(-88.0f), vec::sub(zero, x)));
-  const reg far = vec::exp2(vec::mul(bounded, vec::broadcast(log2_e)));
-  return vec::select_below(vec::mul(x, x), vec::broadcast(0.0625f), near_one, far);
+  const auto each = [](const auto& step) {
+    TESSERA_UNROLL
+    for (int i = 0; i < Count; ++i) step(i);
+  };
+  const reg lowest = vec::broadcast(-105.0f), highest = vec::broadcast(88.0f);
+  const reg no_fractions = vec::broadcast(0x1.8p23f);  // numbers of this size have none
+  // x = whole ln 2 + rest, without rounding where |x| < ln 2 / 2. The order of max keeps NaN.
+  reg whole[Count], p[Count];
+  each([&](int i) { x[i] = vec::max(lowest, x[i]); });
+  each([&](int i) { x[i] = vec::select_below(highest, x[i], highest, x[i]); });
+  each([&](int i) { whole[i] = vec::fma(x[i], vec::broadcast(log2_e), no_fractions); });
+  each([&](int i) { whole[i] = vec::sub(whole[i], no_fractions); });
+  each([&](int i) { x[i] = vec::fma(whole[i], vec::broadcast(-ln2_high), x[i]); });
+  each([&](int i) { x[i] = vec::fma(whole[i], vec::broadcast(-ln2_low), x[i]); });
+  // 1 + x + x^2 / 2 + ..., the rest of it minimax: off by 5e-9 for |x| <= ln 2 / 2.
+  each([&](int i) {
+    p[i] = vec::fma(x[i], vec::broadcast(0x1.6db42ap-10f), vec::broadcast(0x1.123b56p-7f));
+  });
+  for (const float term : {0x1.55545ep-5f, 0x1.55548ep-3f, 0.5f, 1.0f, 1.0f}) {
+    each([&](int i) { p[i] = vec::fma(x[i], p[i], vec::broadcast(term)); });
+  }
+  each([&](int i) { x[i] = times_power_of_two<Isa>(p[i], whole[i]); });
+}
+template <class Isa>
+TESSERA_INLINE typename simd<Isa>::reg decay_of(typename simd<Isa>::reg x) {
+  typename simd<Isa>::reg one[1] = {x};
+  to_decays<Isa>(one);
+  return one[0];
 }
 
 /// The same of one float, by the same arithmetic.
@@ -44,12 +66,11 @@ template <class Isa>
 TESSERA_INLINE typename simd<Isa>::reg precise_exp_of(typename simd<Isa>::reg x) {
   using vec = simd<Isa>;
   using reg = typename vec::reg;
-  constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
   const reg zero = vec::zero(), lowest = vec::broadcast(-100.0f);
   // The order of max keeps NaN.
   const reg bounded =
       vec::sub(zero, vec::max(vec::broadcast(-88.0f), vec::sub(zero, vec::max(lowest, x))));
-  // bounded = whole ln 2 + rest; whole ln2_high is exact. Numbers of this size have no fractions.
+  // bounded = whole ln 2 + rest. Numbers of this size have no fractions.
   const reg no_fractions = vec::broadcast(0x1.8p23f);
   const reg whole = vec::sub(vec::fma(bounded, vec::broadcast(log2_e), no_fractions), no_fractions);
   const reg negative = vec::sub(zero, whole);
@@ -61,9 +82,7 @@ TESSERA_INLINE typename simd<Isa>::reg precise_exp_of(typename simd<Isa>::reg x)
        {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f}) {
     p = vec::fma(rest, p, vec::broadcast(term));
   }
-  // exp2 of a whole number is an ulp below the power of two.
-  const reg power_of_two = vec::mul(vec::exp2(whole), vec::broadcast(1.0f + 0x1p-23f));
-  return vec::select_below(x, lowest, zero, vec::mul(p, power_of_two));
+  return vec::select_below(x, lowest, zero, times_power_of_two<Isa>(p, whole));
 }
 
 /// exp(-|x|).

@@ -24,6 +24,7 @@ struct channel_block {
   std::int64_t head = 0;
   std::int64_t first = 0;
   std::int64_t columns = 0;
+  bool is_last = false;  ///< of a work item: the block behind it may be another thread's
 };
 
 /// The work items of a launch. Channels of a head that shares its steps stay together.
@@ -50,8 +51,11 @@ struct state_space_cut {
 
   channel_block block_at(std::int64_t sequence, std::int64_t block) const {
     const std::int64_t first = block % blocks_per_head() * block_columns();
-    return {sequence, states_entry<isa_type>(args.sequences, sequence), block / blocks_per_head(),
-            first, std::min(block_columns(), args.columns - first)};
+    return {.sequence = sequence,
+            .states_entry = states_entry<isa_type>(args.sequences, sequence),
+            .head = block / blocks_per_head(),
+            .first = first,
+            .columns = std::min(block_columns(), args.columns - first)};
   }
 };
 
@@ -180,14 +184,15 @@ class state_space_block {
   }
   /// `update` and `read` of a token alone, from memory to memory: column by column, as states lie.
   void step_in_place(float* y) const {
-    switch (args_.states / vec::width) {
-      case 1:
-        return step_columns<1>(y);
-      case 2:
-        return step_columns<2>(y);
-      default:
-        return step_columns<0>(y);
+    const std::int64_t registers = args_.states / vec::width;
+    if constexpr (shares_steps) {
+      if (registers == 1) return step_columns<1>(y);
+      if (registers == 2) return step_columns<2>(y);
+    } else {
+      if (registers == 1) return step_groups<1>(y);
+      if (registers == 2) return step_groups<2>(y);
     }
+    step_columns<0>(y);
   }
 
   /// The states that the block's sequence starts from.
@@ -234,17 +239,13 @@ class state_space_block {
   const float* skip() const { return skip_; }
 
  private:
-  /// `step_in_place` of columns of so many registers of states (0: of any number): a loop over one
-  /// register would fetch the constants of its decay again for each column.
+  /// `step_in_place` of columns of so many registers of states (0: of any number).
   template <int Registers>
   void step_columns(float* y) const {
     const reg of_head = decay_of_head();
-    const auto* before =
-        static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, 0);
-    auto* after = static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, 0);
-    [[maybe_unused]] const float* rates = static_cast<const float*>(args_.A.data) +
-                                          block_.head * args_.A.head +
-                                          (shares_steps ? 0 : block_.first * args_.A.column);
+    const float* before = first_place().before;
+    float* after = first_place().after;
+    [[maybe_unused]] const float* rates = first_place().rates;
     for (std::int64_t at = 0; at < lanes_; at += vec::width) {
       float read[vec::width * vec::width];  // of each column, to be summed
       const std::int64_t count = std::min<std::int64_t>(vec::width, block_.columns - at);
@@ -277,6 +278,85 @@ class state_space_block {
         sums[i] = i < count ? vec::load(read + i * vec::width) : vec::zero();
       }
       vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
+    }
+  }
+
+  /// Where a lone token finds a column's states and rates, and where it leaves the states.
+  struct column_place {
+    const float* before;
+    float* after;
+    const float* rates;
+  };
+  column_place first_place() const {
+    const auto* rates = static_cast<const float*>(args_.A.data) + block_.head * args_.A.head;
+    return {static_cast<const float*>(args_.initial_state.data) + state_at(args_.initial_state, 0),
+            static_cast<float*>(args_.final_state.data) + state_at(args_.final_state, 0),
+            rates + (shares_steps ? 0 : block_.first * args_.A.column)};
+  }
+
+  /// `step_in_place` of columns of so many registers of states that have their own decays: those of
+  /// four registers are computed side by side.
+  template <int Registers>
+  void step_groups(float* y) const {
+    constexpr int group = 4 / Registers;
+    column_place place = first_place();
+    for (std::int64_t at = 0; at < lanes_; at += vec::width) {
+      const auto count = static_cast<int>(std::min<std::int64_t>(vec::width, block_.columns - at));
+      reg sums[vec::width];  // of each column
+      int i = 0;
+      for (; i + group <= count; i += group) {
+        step_group<Registers, group>(place, at + i, sums + i);
+      }
+      for (; i < count; ++i) step_group<Registers, 1>(place, at + i, sums + i);
+      for (; i < vec::width; ++i) sums[i] = vec::zero();
+      vec::store(y + at, vec::fma(vec::load(skip_ + at), vec::load(x_ + at), vec::sums(sums)));
+    }
+  }
+
+  /// Columns [column, column + Columns) of the block: their states step, and what is read of each
+  /// is added up in `sums` but for the lanes of a register.
+  template <int Registers, int Columns>
+  TESSERA_INLINE void step_group(column_place& place, std::int64_t column, reg* sums) const {
+    ask_for_columns<Columns>(place, column);
+    reg h[Columns * Registers];  // decays, then states
+    const auto each = [](const auto& step) {
+      TESSERA_UNROLL
+      for (int at = 0; at < Columns * Registers; ++at) {
+        step(at, at / Registers, at % Registers * vec::width);
+      }
+    };
+    each([&](int at, int i, int n) {
+      h[at] = vec::mul(vec::load(place.rates + i * args_.A.column + n),
+                       vec::broadcast(dt_[column + i]));
+    });
+    prim::to_decays<isa_type>(h);
+    each([&](int at, int i, int n) {
+      const reg found = vec::load(place.before + i * args_.initial_state.column + n);
+      h[at] = vec::fma(vec::broadcast(dt_[column + i] * x_[column + i]), vec::load(b_ + n),
+                       vec::mul(h[at], found));
+    });
+    each([&](int at, int i, int n) {
+      vec::store(place.after + i * args_.final_state.column + n, h[at]);
+      const reg c = vec::load(c_ + n);
+      sums[i] = n == 0 ? vec::mul(h[at], c) : vec::fma(h[at], c, sums[i]);
+    });
+    place.before += Columns * args_.initial_state.column;
+    place.after += Columns * args_.final_state.column;
+    place.rates += Columns * args_.A.column;
+  }
+
+  /// Columns of the head that lie a block ahead, where states stay in place: decays take as long as
+  /// memory, which else waits for them; what another thread may be at stays alone. Between two
+  /// memories the processor's own requests are best.
+  template <int Columns>
+  TESSERA_INLINE void ask_for_columns(const column_place& place, std::int64_t column) const {
+    constexpr std::int64_t ahead = cut_type::most_columns;
+    if (block_.is_last || place.before != place.after) return;
+    if (block_.first + column + ahead + Columns > args_.columns) return;
+    TESSERA_UNROLL
+    for (int i = 0; i < Columns; ++i) {
+      TESSERA_PREFETCH(place.rates + (ahead + i) * args_.A.column);
+      TESSERA_PREFETCH(place.before + (ahead + i) * args_.initial_state.column);
     }
   }
 

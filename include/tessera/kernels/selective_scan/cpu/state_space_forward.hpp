@@ -37,14 +37,27 @@ class state_space_forward {
     clear_unused<isa_type>(args_.out, args_.sequences, args_.heads, args_.columns, threads);
   }
 
+  /// Blocks that lie side by side and are one item: those of lone tokens are too short for many
+  /// threads, each of which has four items or more.
+  std::int64_t blocks_of_item(std::int64_t blocks, int threads) const {
+    const std::int64_t count = args_.sequences.count;
+    const bool packed = args_.sequences.cu_seqlens != nullptr;
+    if (args_.sequences.tokens > (packed ? count : 1)) return 1;
+    if (threads <= 1) return std::max<std::int64_t>(blocks, 1);
+    return std::clamp<std::int64_t>(blocks / (4 * threads), 1, 16);
+  }
+
   /// Final states; outputs, or with norm the columns that are to be normalised.
   void run_blocks(std::byte* workspace, int threads) const {
     std::byte* const of_threads = workspace + norm_type(args_).bytes(threads);
-    const std::int64_t blocks = cut_.blocks();
+    const std::int64_t blocks = cut_.blocks(), all = args_.sequences.count * blocks;
+    const std::int64_t run = blocks_of_item(all, threads);
     prim::parallel_items<isa_type>(
-        args_.sequences.count * blocks, threads, [&](std::int64_t item, int thread) {
-          const channel_block block = cut_.block_at(item / blocks, item % blocks);
-          scan(block, of_threads + static_cast<std::size_t>(thread) * thread_bytes(), workspace);
+        (all + run - 1) / run, threads, [&](std::int64_t item, int thread) {
+          for (std::int64_t at = item * run; at < std::min(all, (item + 1) * run); ++at) {
+            const channel_block block = cut_.block_at(at / blocks, at % blocks);
+            scan(block, of_threads + static_cast<std::size_t>(thread) * thread_bytes(), workspace);
+          }
         });
   }
 
