@@ -81,12 +81,11 @@ struct kernel_traits {
       has(attention_feature::soft_cap) || has_biases || has(attention_feature::mask) ||
       has(attention_feature::segments) || Hooks::has_logits || Hooks::has_mask;
   /// Tiles of keys may be hidden, or shown, as a whole (tile_classes.hpp).
-  static constexpr bool classifies = has(attention_feature::mask) ||
-                                     has(attention_feature::segments) ||
-                                     prim::classifies_tiles<decltype(Hooks::mask)>;
-  static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)>;
   static constexpr bool whole_tiles = shows_whole_tiles<decltype(Hooks::mask)>;
-  static_assert(!whole_tiles || classifies);
+  static constexpr bool classifies =
+      has(attention_feature::mask) || has(attention_feature::segments) ||
+      (prim::classifies_tiles<decltype(Hooks::mask)> && !whole_tiles);
+  static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)> && !whole_tiles;
   /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
   /// done to scores: added to products (functor_rows.hpp).
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
@@ -140,12 +139,8 @@ struct kernel_traits {
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
   /// about 28 are taken by all but sums, scores and weights.
   /// A planner that asks about tiles takes more than one that does not.
-  static constexpr int producer_registers = consumers == 3                ? 32
-                                            : walks_tiles && !whole_tiles ? 88
-                                                                          : 40;
-  static constexpr int consumer_registers = consumers == 3                ? 160
-                                            : walks_tiles && !whole_tiles ? 208
-                                                                          : 232;
+  static constexpr int producer_registers = consumers == 3 ? 32 : walks_tiles ? 88 : 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : walks_tiles ? 208 : 232;
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(walks_tiles || consumer_registers - 28 == sm90_registers_for_tiles(consumers));
 
@@ -201,7 +196,9 @@ struct modified_traits : Traits {
 
 /// A work tile with what follows from it for consumers.
 template <class Traits>
-struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk> {
+struct planned_tile
+    : std::conditional_t<Traits::whole_tiles, listed_tiles,
+                         std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk>> {
   work_tile work;
   bool follows = false;  ///< the block has had another work tile
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
@@ -217,6 +214,16 @@ struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_w
                      row_keys[Traits::block_q]>
       keys;
 };
+
+/// The tile of keys that has number `tile` in the ranges of a work tile.
+template <class Traits>
+__device__ __forceinline__ int keys_of_tile(const planned_tile<Traits>& planned, int tile) {
+  if constexpr (Traits::whole_tiles) {
+    return planned.listed[tile];
+  } else {
+    return tile;
+  }
+}
 
 /// Shared memory of a block.
 template <class Traits>
