@@ -122,7 +122,7 @@ class consumer {
       }
       for (--tile; tile >= first; --tile) {
         // The last keys that a row sees may end with the first tile that all see.
-        bool begins = tile + 1 >= full_last;
+        const bool begins = tile + 1 >= full_last;
         if constexpr (Traits::walks_tiles) {
           tile = lane_.walk.before(planned, warpgroup_, tile + 1, first);
           if (tile < first) break;
@@ -130,9 +130,7 @@ class consumer {
           tile = shown_before(planned, tile + 1, first);
           if (tile < first) break;
         }
-        bool hides = tile >= full_last || tile < full_first;
-        look_up_listed(planned, tile, hides, begins);
-        next_tile(planned, tile, hides, begins, tile != first);
+        next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
@@ -198,6 +196,7 @@ class consumer {
       prim::cuda::begin_products();
     }
     multiply_values();
+    look_up_listed(planned, tile, hides, begins);  // beside products, so that nobody waits for it
     kept_weights<Traits> kept;
     kept.draw(args_, planned, lane_, warpgroup_, tile);
     typename mods::biases ahead;
