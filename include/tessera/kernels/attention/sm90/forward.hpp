@@ -350,17 +350,9 @@ class consumer {
       wait_for_values();
     }
   }
-  /// The values of the tile whose keys have been released: in the same place of their ring, if it
-  /// is as long.
+  /// The values of the tile whose keys have been released: in the same place of their ring.
   __device__ __forceinline__ void wait_for_values() {
-    if constexpr (Traits::k_stages == Traits::v_stages) {
-      k_place_.wait_full(barriers_of_v());
-    } else if constexpr (Traits::waits_late) {
-      v_place_.wait_full(barriers_of_v());
-    } else {
-      next_v_place_.wait_full(barriers_of_v());
-      next_v_place_.advance();
-    }
+    k_place_.wait_full(barriers_of_v());
     k_place_.advance();
   }
   /// The queries of the work tile: as many have been before as work tiles.
@@ -388,9 +380,8 @@ class consumer {
   const int warpgroup_;
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
-  prim::cuda::ring_place<Traits::k_stages> k_place_;  ///< of values too, until they have arrived
-  prim::cuda::ring_place<Traits::v_stages> v_place_;  ///< of values in use
-  prim::cuda::ring_place<Traits::v_stages> next_v_place_;  ///< where rings differ, until then
+  prim::cuda::ring_place<Traits::kv_stages> k_place_;  ///< of values too, until they have arrived
+  prim::cuda::ring_place<Traits::kv_stages> v_place_;  ///< of values in use
 };
 
 }  // namespace tessera::kernels::attention::sm90

@@ -358,8 +358,8 @@ class producer {
   plan& shared_;
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::q_stages> q_place_;
-  prim::cuda::ring_place<Traits::k_stages> k_place_;
-  prim::cuda::ring_place<Traits::v_stages> v_place_;
+  prim::cuda::ring_place<Traits::kv_stages> k_place_;
+  prim::cuda::ring_place<Traits::kv_stages> v_place_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

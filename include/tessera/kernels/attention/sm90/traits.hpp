@@ -166,10 +166,7 @@ struct kernel_traits {
 
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int v_stages = sm90_stages::of(config).kv;
-  /// Tiles of 128 rows ask the L2 cache for more than others, and wait for keys: of masks of whole
-  /// tiles, where little is to be known of rows, there is room for a third place.
-  static constexpr int k_stages = whole_tiles ? 3 : v_stages;
+  static constexpr int kv_stages = sm90_stages::of(config).kv;
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
@@ -229,8 +226,8 @@ __device__ __forceinline__ int keys_of_tile(const planned_tile<Traits>& planned,
 template <class Traits>
 struct shared_plan {
   alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
-  alignas(1024) unsigned char k[Traits::k_stages][Traits::k_bytes];
-  alignas(1024) unsigned char v[Traits::v_stages][Traits::v_bytes];
+  alignas(1024) unsigned char k[Traits::kv_stages][Traits::k_bytes];
+  alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
   std::uint64_t of_work[2];   ///< full once the producer may bring the tile
@@ -239,8 +236,8 @@ struct shared_plan {
   float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
   bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
-  prim::cuda::ring_barriers<Traits::k_stages> of_k;
-  prim::cuda::ring_barriers<Traits::v_stages> of_v;
+  prim::cuda::ring_barriers<Traits::kv_stages> of_k;
+  prim::cuda::ring_barriers<Traits::kv_stages> of_v;
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
@@ -260,9 +257,7 @@ struct shared_plan {
 
 template <class Traits>
 constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
-                                  static_cast<std::size_t>(!Traits::whole_tiles
-                                                               ? shared_memory_bytes(Traits::config)
-                                                               : most_shared_memory_bytes_sm90);
+                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays
