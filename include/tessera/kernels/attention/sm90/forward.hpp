@@ -70,7 +70,8 @@ class consumer {
     const int first = uniform(any_keys ? own.first : of_block.first);
     const int last = uniform(any_keys ? own.last : of_block.first);
     const int full_first = uniform(own.full_first);
-    const int full_last = uniform(own.full_last);
+    // Warpgroups that are not shown the same look at every tile: `look_up_listed`.
+    const int full_last = uniform(shows_alike(planned) ? own.full_last : 0);
 
     q_place().wait_full(barriers_of_q());
     if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
@@ -94,7 +95,8 @@ class consumer {
       prim::cuda::keep_in_place(lane_.scores);
       release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
-      const bool hides = tile >= full_last || tile < full_first;
+      bool hides = tile >= full_last || tile < full_first, begins = hides;
+      look_up_listed(planned, tile, hides, begins);
       const bool uncapped = modify_scores(planned, tile, hides, ahead);
       if (hides) hide_scores(planned, tile);
       float most[2];
@@ -114,26 +116,21 @@ class consumer {
       wait_beside_products(tile > first);
       if (!Traits::codes_of_heads && args_.clears_values) {
         if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
-        clear_missing_values<Traits>(prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
-                                     planned.work.k_len - tile * Traits::block_kv, warpgroup_);
+        clear_missing_values<Traits>(
+            prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
+            planned.work.k_len - keys_of_tile(planned, tile) * Traits::block_kv, warpgroup_);
       }
-      if constexpr (Traits::whole_tiles) find_tile_before(planned, tile);
       for (--tile; tile >= first; --tile) {
         // The last keys that a row sees may end with the first tile that all see.
         const bool begins = tile + 1 >= full_last;
-        if constexpr (Traits::whole_tiles) {
-          tile = tile_before_;
-          if (tile < first) break;
-        } else if constexpr (Traits::walks_tiles) {
+        if constexpr (Traits::walks_tiles) {
           tile = lane_.walk.before(planned, warpgroup_, tile + 1, first);
           if (tile < first) break;
         } else if constexpr (Traits::classifies) {
           tile = shown_before(planned, tile + 1, first);
           if (tile < first) break;
         }
-        const bool hides_some = Traits::whole_tiles && lane_.walk.hides_some(tile);
-        next_tile(planned, tile, hides_some || tile >= full_last || tile < full_first, begins,
-                  tile != first);
+        next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first);
       }
     }
     if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
@@ -168,9 +165,20 @@ class consumer {
     return {args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows()};
   }
 
-  /// Beside products, so that nobody waits for it; less than the first of the warpgroup: none.
-  __device__ __forceinline__ void find_tile_before(const planned_tile<Traits>& planned, int tile) {
-    tile_before_ = lane_.walk.before(planned, warpgroup_, tile, 0);
+  /// Whether warpgroups are shown the same of the tiles that both go over.
+  static __device__ __forceinline__ bool shows_alike(const planned_tile<Traits>& planned) {
+    if constexpr (Traits::whole_tiles) return !planned.differ;
+    return true;
+  }
+  /// Where they are not, what `attend` wants to know of a tile, which may be of the other's alone.
+  __device__ __forceinline__ void look_up_listed(const planned_tile<Traits>& planned, int tile,
+                                                 bool& hides, bool& begins) const {
+    if constexpr (Traits::whole_tiles) {
+      if (!begins || shows_alike(planned)) return;
+      const int full_last = planned.tiles[warpgroup_].full_last;
+      begins = tile + 1 >= full_last;
+      hides = tile >= full_last || planned.hides_from(warpgroup_, planned.listed[tile]);
+    }
   }
 
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
@@ -188,7 +196,7 @@ class consumer {
       prim::cuda::begin_products();
     }
     multiply_values();
-    if constexpr (Traits::whole_tiles) find_tile_before(planned, tile);
+    look_up_listed(planned, tile, hides, begins);  // beside products, so that nobody waits for it
     kept_weights<Traits> kept;
     kept.draw(args_, planned, lane_, warpgroup_, tile);
     typename mods::biases ahead;
@@ -272,7 +280,9 @@ class consumer {
   }
 
   __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
-    if constexpr (!mods::hides_outside) hide_outside(planned, warpgroup_, tile, lane_);
+    if constexpr (!mods::hides_outside) {
+      hide_outside(planned, warpgroup_, keys_of_tile(planned, tile), lane_);
+    }
   }
 
   /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must
@@ -340,15 +350,9 @@ class consumer {
       wait_for_values();
     }
   }
-  /// The values of the tile whose keys have been released: in the same place of their ring, if it
-  /// is as long.
+  /// The values of the tile whose keys have been released: in the same place of their ring.
   __device__ __forceinline__ void wait_for_values() {
-    if constexpr (Traits::k_stages == Traits::v_stages) {
-      k_place_.wait_full(barriers_of_v());
-    } else {
-      next_v_place_.wait_full(barriers_of_v());
-      next_v_place_.advance();
-    }
+    k_place_.wait_full(barriers_of_v());
     k_place_.advance();
   }
   /// The queries of the work tile: as many have been before as work tiles.
@@ -376,10 +380,8 @@ class consumer {
   const int warpgroup_;
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
-  prim::cuda::ring_place<Traits::k_stages> k_place_;  ///< of values too, until they have arrived
-  prim::cuda::ring_place<Traits::v_stages> v_place_;  ///< of values in use
-  int tile_before_ = 0;                               ///< whole_tiles: the one that is next
-  prim::cuda::ring_place<Traits::v_stages> next_v_place_;  ///< where rings differ, until then
+  prim::cuda::ring_place<Traits::kv_stages> k_place_;  ///< of values too, until they have arrived
+  prim::cuda::ring_place<Traits::kv_stages> v_place_;  ///< of values in use
 };
 
 }  // namespace tessera::kernels::attention::sm90

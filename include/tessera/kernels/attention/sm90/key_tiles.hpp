@@ -50,6 +50,21 @@ struct walked_tiles {
 };
 struct no_walk {};
 
+/// shows_whole_tiles: the tiles of keys that a work tile is shown, from the first to the last.
+/// Ranges of its tiles are numbers of these, so that loops go over shown ones as dense rows go over
+/// all of them.
+struct listed_tiles {
+  std::uint8_t listed[32 * near_words];
+  std::uint32_t of_warpgroup[2][near_words];  ///< bit i of a word is of the i-th of 32 tiles
+  int late;                                   ///< as of `walked_tiles`
+  bool differ;                                ///< warpgroups are not shown the same
+
+  /// True if the warpgroup is not shown a tile of keys of the list.
+  TESSERA_HD constexpr bool hides_from(int warpgroup, int tile) const noexcept {
+    return (of_warpgroup[warpgroup][tile / 32] >> tile % 32 & 1u) == 0;
+  }
+};
+
 /// The last work tiles of a launch in the order in which blocks take them, where that is not their
 /// own (sparse_attention/sm90/tile_order.hpp).
 inline constexpr int most_sorted_tiles = 256, tile_ranks = 64;

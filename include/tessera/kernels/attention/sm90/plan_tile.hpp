@@ -109,10 +109,8 @@ __device__ __forceinline__ void ask_about_tiles(const launch_args& args,
 
 /// Shown tiles of keys that are still to be brought when the next work tile is wanted: planning one
 /// takes the longer, the more tiles there are to ask about.
-template <class Traits>
-__device__ __forceinline__ int shown_ahead(const planned_tile<Traits>& planned) {
-  const tile_range& block = planned.tiles[Traits::consumers];
-  return 6 + (block.last - block.first) / 16;
+__device__ __forceinline__ int shown_ahead(int asked) {
+  return 6 + asked / 16;
 }
 
 /// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
@@ -219,7 +217,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
     __syncwarp();
   }
   if constexpr (Traits::walks_tiles) {
-    if (lane == 0) planned.late = tile_behind(planned, shown_ahead(planned));
+    if (lane == 0) {
+      const tile_range& block = planned.tiles[Traits::consumers];
+      planned.late = tile_behind(planned, shown_ahead(block.last - block.first));
+    }
   }
   // Copies begin before the rest is known, which consumers alone need.
   if (lane == 0) prim::cuda::arrive(known);

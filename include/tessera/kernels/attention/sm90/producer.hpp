@@ -111,6 +111,9 @@ class producer {
       if (work.sequence < 0) return;
       bring_queries(work);
       const int late = late_tile(tiles);
+      const auto key_of = [&](int tile) {
+        return keys_of_tile(shared_.tile[tile_place_.stage()], tile) * Traits::block_kv;
+      };
       // Values trail keys by a tile: products with the next keys run before those with values.
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
       for (int tile = tiles.last; tile >= tiles.first; --tile) {
@@ -125,9 +128,9 @@ class producer {
               continue;
             }
           }
-          bring_keys(work, (tile - 1) * Traits::block_kv);
+          bring_keys(work, key_of(tile - 1));
         }
-        if (before < tiles.last) bring_values(work, before * Traits::block_kv);
+        if (before < tiles.last) bring_values(work, key_of(before));
         before = tile - 1;
       }
       __syncwarp();
@@ -138,7 +141,9 @@ class producer {
  private:
   /// Once this tile of keys is brought the next work tile is wanted.
   __device__ __forceinline__ int late_tile(const tile_range& tiles) const {
-    if constexpr (Traits::walks_tiles) return shared_.tile[tile_place_.stage()].late;
+    if constexpr (Traits::walks_tiles || Traits::whole_tiles) {
+      return shared_.tile[tile_place_.stage()].late;
+    }
     return min(tiles.last, tiles.first + tiles_ahead<Traits>);
   }
   /// Where the loop over tiles goes on that has come to `tile`: there, if the tile before it is
@@ -353,8 +358,8 @@ class producer {
   plan& shared_;
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::q_stages> q_place_;
-  prim::cuda::ring_place<Traits::k_stages> k_place_;
-  prim::cuda::ring_place<Traits::v_stages> v_place_;
+  prim::cuda::ring_place<Traits::kv_stages> k_place_;
+  prim::cuda::ring_place<Traits::kv_stages> v_place_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

@@ -230,7 +230,7 @@ __device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned,
   for (float& score : lane.scores) score = -score;
 }
 
-/// Scores of keys that rows do not see become -inf.
+/// Scores of keys that rows do not see become -inf; `tile` is one of keys.
 template <class Traits>
 __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned, int warpgroup,
                                              int tile, lane_tile<Traits>& lane) {
@@ -242,8 +242,10 @@ __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned
   for (row_keys& keys : seen) {
     keys.begin -= key0;
     keys.end -= key0;
-    // A tile that other rows of the work tile are shown. The lane's walk may be at the next one.
-    if (Traits::whole_tiles && hides_some<Traits>(planned, warpgroup, tile)) keys.end = 0;
+    // A tile that other rows of the work tile are shown.
+    if constexpr (Traits::whole_tiles) {
+      if (planned.hides_from(warpgroup, tile)) keys.end = 0;
+    }
   }
 #pragma unroll
   for (int i = 0; i < Traits::block_kv / 2; ++i) {

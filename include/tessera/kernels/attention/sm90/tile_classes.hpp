@@ -45,15 +45,12 @@ struct tile_walk {
   __device__ __forceinline__ int before(const planned_tile<Traits>& planned, int warpgroup,
                                         int tile, int first) {
     int last = tile - 1;
-    if (!Traits::whole_tiles && planned.classes == nullptr) return last;
+    if (planned.classes == nullptr) return last;
     while (last >= first) {
       if (last / 32 != word) {
         word = last / 32;
-        // Known to lie in shared memory.
-        const class_words* words = planned.classes;
-        if constexpr (Traits::whole_tiles) words = planned.words;
-        some = words[word].some_of_block;
-        whole = words[word].whole[warpgroup];
+        some = planned.classes[word].some_of_block;
+        whole = planned.classes[word].whole[warpgroup];
       }
       const std::uint32_t left = some << (31 - last % 32);
       if (left != 0) return last - __clz(static_cast<int>(left));

@@ -81,12 +81,11 @@ struct kernel_traits {
       has(attention_feature::soft_cap) || has_biases || has(attention_feature::mask) ||
       has(attention_feature::segments) || Hooks::has_logits || Hooks::has_mask;
   /// Tiles of keys may be hidden, or shown, as a whole (tile_classes.hpp).
-  static constexpr bool classifies = has(attention_feature::mask) ||
-                                     has(attention_feature::segments) ||
-                                     prim::classifies_tiles<decltype(Hooks::mask)>;
-  static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)>;
   static constexpr bool whole_tiles = shows_whole_tiles<decltype(Hooks::mask)>;
-  static_assert(!whole_tiles || classifies);
+  static constexpr bool classifies =
+      has(attention_feature::mask) || has(attention_feature::segments) ||
+      (prim::classifies_tiles<decltype(Hooks::mask)> && !whole_tiles);
+  static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)> && !whole_tiles;
   /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
   /// done to scores: added to products (functor_rows.hpp).
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
@@ -140,12 +139,8 @@ struct kernel_traits {
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
   /// about 28 are taken by all but sums, scores and weights.
   /// A planner that asks about tiles takes more than one that does not.
-  static constexpr int producer_registers = consumers == 3                ? 32
-                                            : walks_tiles && !whole_tiles ? 88
-                                                                          : 40;
-  static constexpr int consumer_registers = consumers == 3                ? 160
-                                            : walks_tiles && !whole_tiles ? 208
-                                                                          : 232;
+  static constexpr int producer_registers = consumers == 3 ? 32 : walks_tiles ? 88 : 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : walks_tiles ? 208 : 232;
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(walks_tiles || consumer_registers - 28 == sm90_registers_for_tiles(consumers));
 
@@ -171,10 +166,7 @@ struct kernel_traits {
 
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int v_stages = sm90_stages::of(config).kv;
-  /// Tiles of 128 rows ask the L2 cache for more than others, and wait for keys: of masks of whole
-  /// tiles, where little is to be known of rows, there is room for a third place.
-  static constexpr int k_stages = whole_tiles ? 3 : v_stages;
+  static constexpr int kv_stages = sm90_stages::of(config).kv;
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
@@ -201,7 +193,9 @@ struct modified_traits : Traits {
 
 /// A work tile with what follows from it for consumers.
 template <class Traits>
-struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk> {
+struct planned_tile
+    : std::conditional_t<Traits::whole_tiles, listed_tiles,
+                         std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk>> {
   work_tile work;
   bool follows = false;  ///< the block has had another work tile
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
@@ -218,12 +212,22 @@ struct planned_tile : std::conditional_t<Traits::walks_tiles, walked_tiles, no_w
       keys;
 };
 
+/// The tile of keys that has number `tile` in the ranges of a work tile.
+template <class Traits>
+__device__ __forceinline__ int keys_of_tile(const planned_tile<Traits>& planned, int tile) {
+  if constexpr (Traits::whole_tiles) {
+    return planned.listed[tile];
+  } else {
+    return tile;
+  }
+}
+
 /// Shared memory of a block.
 template <class Traits>
 struct shared_plan {
   alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
-  alignas(1024) unsigned char k[Traits::k_stages][Traits::k_bytes];
-  alignas(1024) unsigned char v[Traits::v_stages][Traits::v_bytes];
+  alignas(1024) unsigned char k[Traits::kv_stages][Traits::k_bytes];
+  alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
   std::uint64_t of_work[2];   ///< full once the producer may bring the tile
@@ -232,8 +236,8 @@ struct shared_plan {
   float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
   bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
-  prim::cuda::ring_barriers<Traits::k_stages> of_k;
-  prim::cuda::ring_barriers<Traits::v_stages> of_v;
+  prim::cuda::ring_barriers<Traits::kv_stages> of_k;
+  prim::cuda::ring_barriers<Traits::kv_stages> of_v;
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
@@ -253,9 +257,7 @@ struct shared_plan {
 
 template <class Traits>
 constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
-                                  static_cast<std::size_t>(!Traits::whole_tiles
-                                                               ? shared_memory_bytes(Traits::config)
-                                                               : most_shared_memory_bytes_sm90);
+                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays

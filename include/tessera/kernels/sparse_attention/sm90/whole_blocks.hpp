@@ -54,14 +54,9 @@ struct whole_blocks : sm80::visible_pairs {
       planned.work = work;
       planned.piece = -1;
       planned.query_offset = reach - 1;
-      planned.classes = planned.words;
     }
-    __syncwarp();
-    leave_shown_tiles(args, work, end_of, planned);
-    if (lane == 0) {
-      planned.late = attention::sm90::tile_behind(planned, attention::sm90::shown_ahead(planned));
-      prim::cuda::arrive(known);
-    }
+    list_shown_tiles(args, work, end_of, planned);
+    if (lane == 0) prim::cuda::arrive(known);
 #pragma unroll 1
     for (int row = lane; row < tile_rows; row += prim::cuda::warp_size) {
       const int query = work.first_query + args.heads_of_tile.quotient(row);
@@ -120,46 +115,70 @@ struct whole_blocks : sm80::visible_pairs {
   static constexpr std::int64_t longest = attention::sm90::longest_length;
   static constexpr int tile_rows = 128, tile_keys = 128, warpgroups = 2;
 
-  /// Tiles of keys that the rows of each warpgroup are shown, 32 in a word, and their ranges.
+  /// Leaves which tiles of keys the rows of each warpgroup are shown, a bit each. By a warp.
   template <class EndOf, class Planned>
-  __device__ __forceinline__ void leave_shown_tiles(const attention::sm90::launch_args& args,
-                                                    const attention::sm90::work_tile& work,
-                                                    const EndOf& end_of, Planned& planned) const {
+  __device__ __forceinline__ void leave_shown_tiles(const attention::sm90::work_tile& work,
+                                                    const EndOf& end_of, int tokens, int tiles,
+                                                    Planned& planned) const {
     const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-    const int tokens =
-        attention::sm90::rows_of_warpgroup / static_cast<int>(args.heads_of_tile.value);
-    const int tiles = (work.k_len + tile_keys - 1) / tile_keys;
-    attention::sm90::tile_range block;
 #pragma unroll 1
     for (int n = 0; n < warpgroups; ++n) {
       const int query = work.first_query + n * tokens;
       const int last = min(query + tokens, work.q_len) - 1;
       const int seen = last >= query ? end_of(last) : 0;
-      attention::sm90::tile_range own;
-      own.full_last = end_of(query) / tile_keys;
       const std::uint8_t* const shown = blocks_of_row(work, query);
 #pragma unroll 1
       for (int word = 0; word * 32 < tiles; ++word) {
         const int key = (word * 32 + lane) * tile_keys;
         const std::uint32_t some =
             __ballot_sync(prim::cuda::all_lanes, key < seen && is_shown(shown, key));
-        if (some != 0) {
-          if (own.last == 0) own.first = word * 32 + __ffs(static_cast<int>(some)) - 1;
-          own.last = word * 32 + 32 - __clz(static_cast<int>(some));
-        }
-        if (lane == 0) {
-          attention::sm90::class_words& words = planned.words[word];
-          words.some[n] = words.whole[n] = some;
-          words.some_of_block = n == 0 ? some : words.some_of_block | some;
-        }
+        if (lane == 0) planned.of_warpgroup[n][word] = some;
       }
-      if (own.last != 0) {
-        block.first = block.last == 0 ? own.first : min(block.first, own.first);
-        block.last = max(block.last, own.last);
-      }
-      if (lane == 0) planned.tiles[n] = own;
     }
-    if (lane == 0) planned.tiles[warpgroups] = block;
+    __syncwarp();
+  }
+
+  /// Lists the tiles of keys that the work tile is shown, and leaves which of them each warpgroup
+  /// goes over: lane n knows that of warpgroup n. By a warp.
+  template <class EndOf, class Planned>
+  __device__ __forceinline__ void list_shown_tiles(const attention::sm90::launch_args& args,
+                                                   const attention::sm90::work_tile& work,
+                                                   const EndOf& end_of, Planned& planned) const {
+    const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+    const int tokens =
+        attention::sm90::rows_of_warpgroup / static_cast<int>(args.heads_of_tile.value);
+    const int tiles = (work.k_len + tile_keys - 1) / tile_keys;
+    leave_shown_tiles(work, end_of, tokens, tiles, planned);
+    const int warpgroup = min(lane, warpgroups - 1);
+    const int full_tiles = end_of(work.first_query + warpgroup * tokens) / tile_keys;
+    attention::sm90::tile_range own;
+    int listed = 0, count = 0;
+#pragma unroll 1
+    for (int word = 0; word * 32 < tiles; ++word) {
+      const std::uint32_t all = planned.of_warpgroup[0][word] | planned.of_warpgroup[1][word];
+      const std::uint32_t some = planned.of_warpgroup[warpgroup][word];
+      // How many of the list come before the first `n` tiles of the word.
+      const auto before = [&](int n) {
+        return listed + __popc(n < 32 ? all & ((1u << n) - 1) : all);
+      };
+      if ((all >> lane & 1u) != 0) {
+        planned.listed[before(lane)] = static_cast<std::uint8_t>(word * 32 + lane);
+      }
+      if (some != 0) {
+        if (own.last == 0) own.first = before(__ffs(static_cast<int>(some)) - 1);
+        own.last = before(32 - __clz(static_cast<int>(some)));
+        count += __popc(some);
+      }
+      if (full_tiles > word * 32) own.full_last = before(min(full_tiles - word * 32, 32));
+      listed = before(32);
+    }
+    const bool differ = prim::cuda::any_of_warp(own.last - own.first != count);
+    if (lane < warpgroups) planned.tiles[lane] = own;
+    if (lane == 0) {
+      planned.tiles[warpgroups] = {0, listed, 0, 0};
+      planned.differ = differ;
+      planned.late = min(listed, attention::sm90::shown_ahead(tiles));
+    }
     __syncwarp();
   }
 
