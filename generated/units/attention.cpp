@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "322f36d3ab625233";
-  if (kind == device_kind::cuda) return "4afb24cc4bf56bd7";
+  if (kind == device_kind::cpu) return "6a53e00bf056397a";
+  if (kind == device_kind::cuda) return "aa9e6107d5515f75";
   return {};
 }
 

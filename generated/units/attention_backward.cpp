@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "fe894148d62a234b";
-  if (kind == device_kind::cuda) return "becae06aa2c1d317";
+  if (kind == device_kind::cpu) return "e8248d15b5916392";
+  if (kind == device_kind::cuda) return "0648423b61e36acc";
   return {};
 }
 

@@ -68,7 +68,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a3e11258192f3178";
+  if (kind == device_kind::cpu) return "53ede6a46e2893a2";
   if (kind == device_kind::cuda) return "e8e692eae0aa42af";
   return {};
 }

@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "43095efc99f08afa";
-  if (kind == device_kind::cuda) return "5a944f69694f4c79";
+  if (kind == device_kind::cpu) return "913ec11bc40b4f8f";
+  if (kind == device_kind::cuda) return "2088847730ddc74d";
   return {};
 }
 

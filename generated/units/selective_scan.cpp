@@ -59,7 +59,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 }
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "a2bba2589b831d3f";
+  if (kind == device_kind::cpu) return "909aefe6009d0d79";
   if (kind == device_kind::cuda) return "1478059ab3254a52";
   return {};
 }
