@@ -133,7 +133,7 @@ inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to)
   to.list.most_places = static_cast<int>(list.places);
   to.partial_out = reinterpret_cast<float*>(workspace + schedule_sm80::list_bytes(list));
   to.partial_stats = to.partial_out + cut.partial_rows * to.partial_stride;
-  if (to.call.q_len == 1) join_rows(to.call);
+  join_rows(to.call);
 }
 
 template <class Kernel, class Hooks>
