@@ -177,8 +177,8 @@ constexpr bool takes_lists(const attention_config& config) noexcept {
 
 /// The work over pages as a list, as in schedule_sm80.hpp, if the rows of whole tokens fill a tile.
 /// Of single tokens whose sequences share pages, what groups share is this row's, the rest a
-/// kernel's of mma.sync. Of several tokens in batch entries no pages are shared. Without a list each
-/// sequence reads all of its pages, and keys are not split.
+/// kernel's of mma.sync. Of several tokens in batch entries no pages are shared. Without a list
+/// each sequence reads all of its pages, and keys are not split.
 constexpr schedule_sm80::schedule listed_of(const attention_config& config, const call_sizes& sizes,
                                             int multiprocessors) noexcept {
   const std::int64_t group = sizes.group();

@@ -239,6 +239,16 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     }
     pipeline_.commit();
   }
+  /// Keys and values of the next tile, by a warp that is done with the one before; then those of
+  /// this one are there.
+  __device__ __forceinline__ void prefetch_tile(const located_tile& values,
+                                                const located_tile& keys) {
+    static_assert(Traits::stages == 2 && Traits::warps == 1);
+    __syncwarp();
+    prefetch_values(values);
+    prefetch_keys(keys);
+    pipeline_.template wait<1>();
+  }
   __device__ __forceinline__ void advance() {
     pipeline_.advance();
     if constexpr (Traits::codes) {

@@ -159,8 +159,7 @@ __device__ __forceinline__ work_tile listed_work_tile(const launch_args& args,
   const sm80::work_entry entry = sm80::entry_of(args, item.entry, Traits::block_kv, false);
   work_tile work;
   work.sequence = static_cast<int>(entry.seq.index);
-  work.q_begin =
-      static_cast<int>(are_rows_apart(args.call) ? entry.seq.index : entry.seq.q_begin);
+  work.q_begin = static_cast<int>(are_rows_apart(args.call) ? entry.seq.index : entry.seq.q_begin);
   work.q_len = entry.used ? static_cast<int>(entry.seq.q_len) : 0;
   work.k_len = static_cast<int>(entry.seq.k_len);
   set_heads(work, args, head_block);
