@@ -227,6 +227,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const std::int64_t first =
             first_partial_of(args, item, block.work.kv_head, Traits::block_q) + item.split;
         results.write_partials([&](int r, const query_row&) { return first + r * item.splits; });
+        return Traits::grouped;
       }
       return false;
     }
@@ -271,7 +272,11 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
     // It ran beside the grid before; what comes behind it waits for both.
     if (blockIdx.x + 1 == gridDim.x) prim::cuda::wait_for_grid_before();
   } else if constexpr (traits::combines_splits) {
-    if (is_split && args.arrivals >= 0) {
+    if constexpr (traits::grouped && !traits::single) {
+      if (is_split && args.arrivals >= 0) {
+        combine_if_last<traits, Kernel>(args, block.work, static_cast<int>(blockIdx.x));
+      }
+    } else if (is_split && args.arrivals >= 0) {
       combine_if_late<traits, Kernel>(args, block.work, static_cast<int>(blockIdx.x));
     }
   }
