@@ -134,10 +134,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const key_tile next = tiles.next(now.index + 1);
 
         // Scores: S = Q K^T. Where the next keys lie is read from shared memory among the products.
-        const auto values_ahead = kv.locate_values(now, next);
         if constexpr (Traits::grouped) {
-          kv.prefetch_tile(values_ahead, kv.locate_keys(next));
+          kv.prefetch_tile(next);
         } else {
+          const auto values_ahead = kv.locate_values(now, next);
           kv.wait_for_keys();
           kv.prefetch_values(values_ahead);
         }
@@ -227,7 +227,6 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const std::int64_t first =
             first_partial_of(args, item, block.work.kv_head, Traits::block_q) + item.split;
         results.write_partials([&](int r, const query_row&) { return first + r * item.splits; });
-        return Traits::grouped;
       }
       return false;
     }
@@ -272,11 +271,7 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
     // It ran beside the grid before; what comes behind it waits for both.
     if (blockIdx.x + 1 == gridDim.x) prim::cuda::wait_for_grid_before();
   } else if constexpr (traits::combines_splits) {
-    if constexpr (traits::grouped && !traits::single) {
-      if (is_split && args.arrivals >= 0) {
-        combine_if_last<traits, Kernel>(args, block.work, static_cast<int>(blockIdx.x));
-      }
-    } else if (is_split && args.arrivals >= 0) {
+    if (is_split && args.arrivals >= 0) {
       combine_if_late<traits, Kernel>(args, block.work, static_cast<int>(blockIdx.x));
     }
   }

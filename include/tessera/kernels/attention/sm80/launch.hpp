@@ -81,13 +81,6 @@ int arrivals_for(const schedule& cut, const std::byte* workspace) {
   return -1;
 }
 
-/// The same of the items of a list, of single tokens.
-template <class Kernel>
-int arrivals_of_items(const attention_kernel_args& args, const std::byte* workspace) {
-  if (args.batch > schedule_sm80::most_counted_tiles / args.kv_heads) return -1;
-  return kernel_arrivals<Kernel>::table.place_of(workspace, 1);
-}
-
 /// What kernels of rows with some features read.
 template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
@@ -356,11 +349,9 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
       if constexpr (has_group_tokens<Kernel, Hooks>) {
         if (single && launched.plain && launched.group.value <= most_grouped_heads &&
             launched.call.prefixes.count == 0) {
-          if (launched.single) {
-            return launch_width<Kernel, 0, group_tokens<false>>(launched, hooks, place);
-          }
-          launched.arrivals = arrivals_of_items<Kernel>(args, context.workspace);
-          return launch_width<Kernel, 0, group_tokens<true>>(launched, hooks, place);
+          return launched.single
+                     ? launch_width<Kernel, 0, group_tokens<false>>(launched, hooks, place)
+                     : launch_width<Kernel, 0, group_tokens<true>>(launched, hooks, place);
         }
       }
       if constexpr (has_single_tokens<Kernel>) {

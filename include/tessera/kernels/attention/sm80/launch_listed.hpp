@@ -79,8 +79,7 @@ cudaError_t launch_apart(const void* forward, const LaunchGroups& launch_groups,
                                    dependent, args, hooks);
 }
 
-/// The list of the work, the work, by `launch_work()`, and the combination of what it leaves unless
-/// its blocks count themselves.
+/// The list of the work, the work, by `launch_work()`, and the combination of what it leaves.
 template <class Kernel, class LaunchWork>
 status launch_with_list(const launch_args& args, const launch_place& place, bool dependent,
                         const LaunchWork& launch_work) {
@@ -89,7 +88,7 @@ status launch_with_list(const launch_args& args, const launch_place& place, bool
       &plan_work<Kernel>, dim3(planner_blocks_for(list.items)), planner_threads, 0, place.stream,
       dependent, args, list.slots, list.least_tiles);
   if (code == cudaSuccess) code = launch_work();
-  if (code == cudaSuccess && args.arrivals < 0) {
+  if (code == cudaSuccess) {
     // Tiles of a kernel beside the row's have few rows: all blocks run at once if they are small.
     const int warps = list.apart ? combine_warps / 2 : combine_warps;
     const dim3 blocks = shares_combining<Kernel>(list.apart)

@@ -154,35 +154,6 @@ class slice_combiner {
                             row.head));
   }
 
-  /// Rows of a tile from `r` on, as many as slices, each of one slice: row n has its `splits` parts
-  /// from `first` + n * `splits` on.
-  static __device__ __forceinline__ void combine_rows(const launch_args& args,
-                                                      const work_tile& work, std::int64_t first,
-                                                      int splits, int r) {
-    static_assert(Groups == 1 && Parts);
-    sums of[Slices];
-#pragma unroll
-    for (int u = 0; u < Slices; ++u) {
-      of[u].column = lane() * 4;
-      of[u].at = first + static_cast<std::int64_t>(min(r + u, work.used - 1)) * splits;
-    }
-#pragma unroll 1
-    for (int s = 0; s < splits; s += AtOnce) {
-      add_splits(args, splits, s, of, [](int split) { return static_cast<unsigned>(split); });
-    }
-#pragma unroll
-    for (int u = 0; u < Slices; ++u) {
-      if (r + u >= work.used) break;
-      const query_row row = query_of(args, work.kv_head, work.first_row + r + u);
-      const prim::softmax_result result =
-          finished_sums<takes_codes(Kernel::config)>(args, row.head, of[u].state);
-      if (lane() == 0) report(args.call, work.seq, row, result);
-      write(args, of[u], result.scale,
-            token_row<stored>(args.call.out, args.call.out_strides, work.seq,
-                              work.seq.q_begin + row.query, row.head));
-    }
-  }
-
   struct sums {
     std::int64_t at = 0;  ///< of the row's first split in the workspace
     int column = 0;
@@ -335,27 +306,19 @@ __device__ __forceinline__ unsigned long long* arrival_word(int place, int index
 /// In clock cycles, about 20 us: the last blocks of a wave end closer to each other than that.
 inline constexpr long long combine_patience = 1 << 15;
 
-/// One more of the splits of work tile `index` is in the workspace: parts, of `parts`, that the
-/// block is to combine.
-template <class Kernel>
-__device__ __forceinline__ unsigned parts_to_combine(const launch_args& args, int index, int splits,
-                                                     int parts) {
-  __shared__ unsigned parts_of_block;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const prim::cuda::wide_arrivals counted(arrival_word<Kernel>(args.arrivals, index), splits,
-                                            parts);
-    parts_of_block = counted.arrive(combine_patience);
-  }
-  __syncthreads();
-  return parts_of_block;
-}
-
 /// The end of a block that has left partial results in the workspace.
 template <class Traits, class Kernel>
 __device__ __forceinline__ void combine_if_late(const launch_args& args, const work_tile& work,
                                                 int index) {
-  const unsigned parts = parts_to_combine<Kernel>(args, index, args.splits, args.combine_blocks);
+  __shared__ unsigned parts_of_block;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    const prim::cuda::wide_arrivals counted(arrival_word<Kernel>(args.arrivals, index), args.splits,
+                                            args.combine_blocks);
+    parts_of_block = counted.arrive(combine_patience);
+  }
+  __syncthreads();
+  const unsigned parts = parts_of_block;
   if (parts == 0) return;
   const auto row_at = [&](int r) {
     combined_row combined;
@@ -374,23 +337,6 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
     with_combiner<Kernel, slices_at_once>(args.splits, [&](auto combiner) {
       combine_slices<decltype(combiner)>(args, row_at, first, end, Traits::warps);
     });
-  }
-}
-
-/// The same of an item of a list, of a tile with one query of a sequence: the last block of the
-/// tile combines all of it, since the others need not run at the same time.
-template <class Traits, class Kernel>
-__device__ __forceinline__ void combine_if_last(const launch_args& args, const work_tile& work,
-                                                int index) {
-  static_assert(Traits::warps == 1);
-  const work_item item = *item_of_block(args, index);
-  const int word = static_cast<int>(work.seq.index) * args.call.kv_heads + work.kv_head;
-  if (parts_to_combine<Kernel>(args, word, item.splits, 1) == 0) return;
-  using combiner = slice_combiner<Kernel, slices_at_once, 1, schedule_sm80::few_splits, true>;
-  const std::int64_t first = first_partial_of(args, item, work.kv_head, Traits::block_q);
-#pragma unroll 1
-  for (int r = 0; r < work.used; r += combiner::slices) {
-    combiner::combine_rows(args, work, first, item.splits, r);
   }
 }
 

@@ -281,10 +281,9 @@ __global__ void __launch_bounds__(planner_threads, 1)
               const int items = max(1, (keys + each_of_groups - 1) / each_of_groups);
               return {{items, items * (config.block_q / own.block_q), 0}};
             }
-            int items = decodes && state.shrinks ? shrinking_items(keys, tiles - tile, share, least)
-                                                 : items_for(args, decodes, keys, each, least);
-            // Blocks that count themselves count to that.
-            if (args.arrivals >= 0) items = min(items, schedule_sm80::most_splits);
+            const int items = decodes && state.shrinks
+                                  ? shrinking_items(keys, tiles - tile, share, least)
+                                  : items_for(args, decodes, keys, each, least);
             const bool large = large_first && are_large(keys, items, most_of_item);
             return {{items, items > 1 || planned.joined != 0 ? items : 0, large ? items : 0}};
           },
