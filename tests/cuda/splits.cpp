@@ -70,6 +70,34 @@ TEST_P(splits, are_merged_in_every_one_of_many_runs) {
   }
 }
 
+// What blocks read as soon as it is there must not be what a call before has left.
+TEST_P(splits, are_those_of_their_own_call) {
+  const stream stream;
+  support::flash_case changed = GetParam().call;
+  ++changed.seed;
+  device_data first(GetParam().call), second(changed);
+  device_data* const in_turn[] = {&first, &second};
+  const auto plan = first.plan({.stream = stream.handle()});
+  ASSERT_TRUE(plan) << plan.message();
+  const device_bytes memory = allocate_on_device(plan->workspace_bytes());
+  const std::span<std::byte> workspace(memory.get(), plan->workspace_bytes());
+  for (device_data* data : in_turn) data->send(stream.handle());
+  std::vector<double> expected[2];
+  for (int run = 0; run < 100; ++run) {
+    SCOPED_TRACE(run);
+    device_data& data = *in_turn[run % 2];
+    ASSERT_TRUE(plan->run(data.args(), workspace));
+    if (run < 2) {
+      ASSERT_EQ(data.complaints(stream.handle()), "");
+      expected[run] = bits_of(data);
+      continue;
+    }
+    ASSERT_TRUE(data.fetch(stream.handle()));
+    ASSERT_EQ(bits_of(data), expected[run % 2]);
+  }
+  EXPECT_NE(expected[0], expected[1]);
+}
+
 /// Workspaces at many addresses, one over the other, full of ones.
 class workspaces {
  public:

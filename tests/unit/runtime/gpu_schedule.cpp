@@ -173,7 +173,11 @@ TEST(GpuSchedule, RowsOfWgmmaTakeListsOfWholeTokens) {
   EXPECT_TRUE(listed(sizes).apart);
   EXPECT_EQ(listed(sizes).place_rows, 16) << "what its kernel beside leaves";
   sizes.q_len = 2;
-  EXPECT_FALSE(listed(sizes).used) << "tokens of a sequence that is not packed";
+  EXPECT_FALSE(listed(sizes).used) << "entries of several tokens are not rows of one group";
+  sizes.prefixes = 0;
+  sizes.q_tokens = 2 * sizes.batch;
+  EXPECT_TRUE(listed(sizes).used) << "several tokens in entries";
+  EXPECT_FALSE(listed(sizes).apart);
 }
 
 TEST(GpuSchedule, ListsHaveRoomForTheirItems) {

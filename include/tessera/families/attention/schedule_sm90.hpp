@@ -177,12 +177,13 @@ constexpr bool takes_lists(const attention_config& config) noexcept {
 
 /// The work over pages as a list, as in schedule_sm80.hpp, if the rows of whole tokens fill a tile.
 /// Of single tokens whose sequences share pages, what groups share is this row's, the rest a
-/// kernel's of mma.sync. Without a list each sequence reads all of its pages, and keys are not
-/// split.
+/// kernel's of mma.sync. Of several tokens in batch entries no pages are shared. Without a list
+/// each sequence reads all of its pages, and keys are not split.
 constexpr schedule_sm80::schedule listed_of(const attention_config& config, const call_sizes& sizes,
                                             int multiprocessors) noexcept {
   const std::int64_t group = sizes.group();
-  if (!takes_lists(config) || sizes.batch_invariant || (!sizes.packed && sizes.q_len != 1) ||
+  const bool has_entries = !sizes.packed && sizes.q_len != 1;
+  if (!takes_lists(config) || sizes.batch_invariant || (has_entries && sizes.prefixes > 0) ||
       group < 1 || resolved(config).block_q % group != 0) {
     return {};
   }

@@ -85,9 +85,14 @@ TESSERA_HD TESSERA_INLINE constexpr prim::row_visibility<Mode> visibility_of_pre
   return {seq.k_len, {false, far, far, 0}};
 }
 
+/// True if every sequence has one token, at the distance of batch entries.
+TESSERA_HD constexpr bool are_rows_apart(const attention_kernel_args& args) noexcept {
+  return args.cu_seqlens_q == nullptr && args.q_len == 1;
+}
+
 /// The rows of sequences with a token each become rows of one sequence, that of their group.
 TESSERA_HD constexpr void join_rows(attention_kernel_args& args) noexcept {
-  if (args.cu_seqlens_q != nullptr) return;
+  if (!are_rows_apart(args)) return;
   args.q_strides.row = args.q_strides.batch;
   args.out_strides.row = args.out_strides.batch;
   args.lse.row = args.lse.batch;

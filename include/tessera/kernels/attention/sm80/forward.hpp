@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/sm80/dropout.hpp>
 #include <tessera/kernels/attention/sm80/epilogue.hpp>
 #include <tessera/kernels/attention/sm80/gemm.hpp>
+#include <tessera/kernels/attention/sm80/group_tile.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>
 #include <tessera/kernels/attention/sm80/queries.hpp>
@@ -34,6 +35,20 @@ using state_of_block =
                 typename tile_iterator<Traits, Hooks>::bits_type,
                 std::conditional_t<Traits::codes, query_units<Traits::block_q>, no_query_units>>;
 
+/// What a warp holds, and what it does with it.
+template <class Traits, class State, bool Grouped = Traits::grouped>
+struct warp_work {
+  using tile = warp_tile<Traits, State>;
+  using qk = gemm_qk<Traits, State>;
+  using results = epilogue<Traits, State>;
+};
+template <class Traits, class State>
+struct warp_work<Traits, State, true> {
+  using tile = group_tile<Traits, State>;
+  using qk = group_qk<Traits, State>;
+  using results = group_epilogue<Traits, State>;
+};
+
 /// True if every row of the block sees all of a tile, and its logits are products times the scale.
 template <class Traits, class Hooks>
 __device__ __forceinline__ bool is_whole(const launch_args& args, const key_range& keys,
@@ -55,7 +70,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   using iterator = tile_iterator<Traits, Hooks>;
 
   const std::uint32_t q_tile = Traits::keeps_addresses ? prim::cuda::computed_anew(shared) : shared;
-  warp_tile<Traits, state> warp(args, block);
+  typename warp_work<Traits, state>::tile warp(args, block);
   iterator tiles(args, hooks, block.work, block.keys, block.tile_bits);
   kv_pipeline<Traits, state> kv(args, block, q_tile);
 
@@ -108,7 +123,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
       if (!iterator::visits_all || again) kv.copy_first(pass, now.index);
       kv.clear_columns();
       kv.begin(pass, now);
-      if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || block.changes_queries) {
+      if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || Traits::grouped ||
+          block.changes_queries) {
         kv.wait_for_queries();
         change_queries<Traits>(args, block, q_tile);
         load_queries(warp, q_tile);
@@ -118,15 +134,19 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const key_tile next = tiles.next(now.index + 1);
 
         // Scores: S = Q K^T. Where the next keys lie is read from shared memory among the products.
-        const auto values_ahead = kv.locate_values(now, next);
-        kv.wait_for_keys();
-        kv.prefetch_values(values_ahead);
+        if constexpr (Traits::grouped) {
+          kv.prefetch_tile(next);
+        } else {
+          const auto values_ahead = kv.locate_values(now, next);
+          kv.wait_for_keys();
+          kv.prefetch_values(values_ahead);
+        }
         kv.clear_missing_keys(kv.keys(), now);
-        gemm_qk<Traits, state> qk(warp, q_tile, kv.keys());
+        typename warp_work<Traits, state>::qk qk(warp, q_tile, kv.keys());
         constexpr int most_steps = Traits::dim_groups > 2 ? Traits::dim_groups - 2 : 0;
         const auto copy_some = [&kv](int step) { kv.prefetch_among(step); };
         if (has_rows) qk.template steps<0, most_steps>(copy_some);
-        const auto keys_ahead = kv.locate_keys(next);
+        [[maybe_unused]] const auto keys_ahead = kv.locate_keys(next);
         if (has_rows) {
           qk.template steps<most_steps, Traits::dim_groups>(copy_some);
           qk.finish();
@@ -137,8 +157,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
           warp.value_scales = kv.value_scales();
         }
 
-        kv.wait_for_values();
-        kv.prefetch_keys(keys_ahead);
+        if constexpr (!Traits::grouped) {
+          kv.wait_for_values();
+          kv.prefetch_keys(keys_ahead);
+        }
 
         // Logits: biases, cap, mask, unless every row sees the whole tile as it is.
         const std::uint32_t values = kv.values();
@@ -146,7 +168,11 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         const bool whole = is_whole<Traits, Hooks>(args, kv.range(), now);
         bool not_finite = false;
         if (!whole) {
-          if (has_rows) score_mod<Traits, Hooks, state>(warp, hooks).apply(key0, !now.whole);
+          if constexpr (Traits::grouped) {
+            hide_keys(warp, key0, values);
+          } else {
+            if (has_rows) score_mod<Traits, Hooks, state>(warp, hooks).apply(key0, !now.whole);
+          }
           kv.clear_missing_values(values, key0);
         }
         // Parts of an infinite f32 value are NaN: also rows that see it need it whole.
@@ -161,7 +187,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
           if constexpr (Traits::codes) {
             if (args.call.v_token_scales.data != nullptr) update_value_max(warp);
           }
-          if (Traits::rescales_among_products && moved && !not_finite) {
+          if constexpr (Traits::grouped) {
+            gemm_pv<false>(warp, {}, values);
+          } else if (Traits::rescales_among_products && moved && !not_finite) {
             gemm_pv<true>(warp, draw_kept<Traits>(args, block, key0), values);
           } else {
             if (Traits::rescales_among_products && moved) rescale_out(warp);
@@ -189,7 +217,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if constexpr (Traits::codes) {
     if (args.call.v_token_scales.data != nullptr) finish_value_max(warp);
   }
-  const epilogue<Traits, state> results(warp, q_tile);
+  const typename warp_work<Traits, state>::results results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {
       const work_item item = *item_of_block(args, index);

@@ -17,7 +17,9 @@
 // asked for are the values of `now` and the keys of `next`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include <tessera/kernels/attention/sm80/key_source.hpp>
@@ -182,6 +184,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
 
   __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
     pipeline_ = {};  // the first tile lies in stage 0
+    if constexpr (Traits::grouped) locate_ahead(now.index + 1);
     if constexpr (Traits::codes) {
       const int first = now.index * Traits::block_kv;
       if (pass.k.scale0 != nullptr) {
@@ -239,6 +242,16 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     }
     pipeline_.commit();
   }
+  /// Of a warp that is done with the tile before this one: asks for keys and values of tile `next`,
+  /// for where those of the tile behind it lie, and waits until this one's are there.
+  __device__ __forceinline__ void prefetch_tile(const key_tile& next) {
+    static_assert(Traits::stages == 2 && Traits::warps == 1);
+    __syncwarp();
+    prefetch_values(values_ahead_);
+    prefetch_keys(keys_ahead_);
+    locate_ahead(next.index + 1);
+    pipeline_.template wait<1>();
+  }
   __device__ __forceinline__ void advance() {
     pipeline_.advance();
     if constexpr (Traits::codes) {
@@ -253,8 +266,14 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     const int first = tile * Traits::block_kv;
     return {from.template located<Traits::block_kv>(first), first, limit};
   }
+  __device__ __forceinline__ void locate_ahead(int tile) {
+    values_ahead_ = located(this->block_.v, tile);
+    keys_ahead_ = located(this->block_.k, tile);
+  }
 
   prim::cuda::pipeline<Traits::stages> pipeline_;
+  /// Grouped: looked up while another tile is worked on.
+  std::conditional_t<Traits::grouped, located_tile, std::nullptr_t> values_ahead_{}, keys_ahead_{};
   /// Of the tile that is worked on and of the next one.
   lane_scales<Traits::block_kv> scales_of_keys_[Traits::codes ? 2 : 1];
   lane_scales<Traits::block_kv> scales_of_values_[Traits::codes ? 2 : 1];

@@ -133,7 +133,7 @@ inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to)
   to.list.most_places = static_cast<int>(list.places);
   to.partial_out = reinterpret_cast<float*>(workspace + schedule_sm80::list_bytes(list));
   to.partial_stats = to.partial_out + cut.partial_rows * to.partial_stride;
-  if (to.call.q_len == 1) join_rows(to.call);
+  join_rows(to.call);
 }
 
 template <class Kernel, class Hooks>
@@ -207,11 +207,11 @@ cudaError_t launch_combine(const launch_args& args, std::int64_t rows, cudaStrea
 
 /// True if every sequence has one query, its last token, and the heads of a group fit in a tile.
 template <class Kernel>
-bool are_single_tokens(const launch_args& args, const schedule& cut) {
+bool are_single_tokens(const launch_args& args) {
   const attention_kernel_args& call = args.call;
-  return !cut.list.used && call.q_len == 1 && call.cu_seqlens_q == nullptr &&
-         call.seqlens_q == nullptr && call.seqlens_k != nullptr && call.kv_end == nullptr &&
-         !call.top_left && call.window_right >= 0 && call.window_left >= 0 &&
+  return call.q_len == 1 && call.cu_seqlens_q == nullptr && call.seqlens_q == nullptr &&
+         call.seqlens_k != nullptr && call.kv_end == nullptr && !call.top_left &&
+         call.window_right >= 0 && call.window_left >= 0 &&
          args.group.value <= static_cast<std::uint32_t>(resolved(Kernel::config).block_q);
 }
 
@@ -331,7 +331,8 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }
   launch_args launched = launch_args_of<Kernel, Hooks>(args, place.cut, context.workspace);
-  launched.single = are_single_tokens<Kernel>(launched, place.cut);
+  const bool single = are_single_tokens<Kernel>(launched);
+  launched.single = single && !place.cut.list.used;
   const bool aligned = tokens_are_aligned(args, Kernel::config.type);
   if constexpr (takes_any_head_dim<Kernel>) {
     return aligned && !prim::cuda::is_code_type(args.pool_type)
@@ -345,6 +346,14 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     if constexpr (Kernel::config.keys == key_storage::coded) {
       return launch_codes<Kernel>(launched, hooks, place);
     } else {
+      if constexpr (has_group_tokens<Kernel, Hooks>) {
+        if (single && launched.plain && launched.group.value <= most_grouped_heads &&
+            launched.call.prefixes.count == 0) {
+          return launched.single
+                     ? launch_width<Kernel, 0, group_tokens<false>>(launched, hooks, place)
+                     : launch_width<Kernel, 0, group_tokens<true>>(launched, hooks, place);
+        }
+      }
       if constexpr (has_single_tokens<Kernel>) {
         if (launched.single) {
           return launch_width<Kernel, 0, single_tokens>(launched, hooks, place);

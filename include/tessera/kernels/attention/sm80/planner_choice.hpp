@@ -96,6 +96,7 @@ __device__ __forceinline__ void choose_items(const launch_args& args, const Tile
                                              int least) {
   const auto thread = static_cast<int>(threadIdx.x);
   const int heads = args.call.kv_heads;
+  const bool can_shrink = may_shrink<Kernel>(tiles - first, heads, slots);
   std::int64_t key_tiles = 0;
   if (thread < prim::cuda::warp_size) key_tiles = sum_of_warp(state.key_tiles[thread]) * heads;
   if (thread < planner_choices) {
@@ -112,9 +113,7 @@ __device__ __forceinline__ void choose_items(const launch_args& args, const Tile
       const prim::divisor& each = state.each[choice];
       items[choice] += max(1, each.quotient(keys + static_cast<int>(each.value) - 1));
     }
-    if constexpr (resolved(Kernel::config).phase == attention_phase::decode) {
-      items[shrinking_choice] += shrinking_items(keys, tiles - tile, share, least);
-    }
+    if (can_shrink) items[shrinking_choice] += shrinking_items(keys, tiles - tile, share, least);
   }
   const int lane = thread % prim::cuda::warp_size;
   int of_lane = 0;  // lane n: the sum of choice n
@@ -129,7 +128,7 @@ __device__ __forceinline__ void choose_items(const launch_args& args, const Tile
     // Times are positive: they are in the order of their bits.
     int time = INT_MAX;
     const bool shrinks = thread == shrinking_choice;
-    if (shrinks ? may_shrink<Kernel>(tiles - first, heads, slots) : thread < planner_choices) {
+    if (shrinks ? can_shrink : thread < planner_choices) {
       const planned_work work = work_of<Kernel>(args, tiles - first, key_tiles, state.longest);
       const std::int64_t count = static_cast<std::int64_t>(state.items[thread]) * heads;
       const int longest = min(static_cast<int>(state.each[thread].value), state.longest);

@@ -24,6 +24,16 @@ constexpr bool has_single_tokens =
     !takes_any_head_dim<Kernel> && Kernel::config.keys == key_storage::paged &&
     Kernel::config.phase == attention_phase::decode;
 
+/// And for such of a few heads of a group.
+template <class Kernel, class Hooks>
+constexpr bool has_group_tokens =
+    has_single_tokens<Kernel>&& Kernel::config.type != dtype::f32 &&
+    (Kernel::config.head_dim == 64 || Kernel::config.head_dim == 128) &&
+    resolved(Kernel::config).v_head_dim ==
+        Kernel::config.head_dim&& Kernel::config.features.without(
+            base_features | attention_feature::soft_cap) == attention_features{} &&
+    Kernel::config.tiling.warps == 1 && !Hooks::has_logits && !Hooks::has_mask;
+
 template <class Kernel, int Width, class Tokens, class Hooks>
 prim::cuda::kernel_entry entry_of() {
   return {reinterpret_cast<const void*>(&forward_kernel<Kernel, Width, Tokens, Hooks>),
@@ -44,6 +54,11 @@ auto forward_entries() {
     return std::array{entry_of<Kernel, 0, aligned_codes<f8_e4m3>, Hooks>(),
                       entry_of<Kernel, 0, aligned_codes<f8_e5m2>, Hooks>(),
                       entry_of<Kernel, 0, aligned_codes<std::int8_t>, Hooks>()};
+  } else if constexpr (has_group_tokens<Kernel, Hooks>) {
+    return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>(),
+                      entry_of<Kernel, 0, single_tokens, Hooks>(),
+                      entry_of<Kernel, 0, group_tokens<false>, Hooks>(),
+                      entry_of<Kernel, 0, group_tokens<true>, Hooks>()};
   } else if constexpr (has_single_tokens<Kernel>) {
     return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>(),
                       entry_of<Kernel, 0, single_tokens, Hooks>()};

@@ -54,6 +54,10 @@ struct aligned_tokens {};
 struct any_tokens {};
 /// Aligned, and every sequence has one query: the tile of rows is a group of heads.
 struct single_tokens {};
+/// Aligned, and every sequence has one query, all of whose logits are products: the heads of a
+/// group, eight at most, are columns of products (group_tile.hpp). Of a list or not.
+template <bool Listed>
+struct group_tokens {};
 template <class Code>
 struct aligned_codes {};
 
@@ -67,6 +71,13 @@ struct code_of_tokens<aligned_codes<Code>> {
   static constexpr bool present = true;
   using type = Code;
 };
+
+template <class Tokens>
+inline constexpr bool are_groups = false;
+template <bool Listed>
+inline constexpr bool are_groups<group_tokens<Listed>> = true;
+/// Query heads that products with keys as rows have room for.
+inline constexpr int most_grouped_heads = 8;
 
 constexpr int round_up_to(int value, int step) {
   return (value + step - 1) / step * step;
@@ -153,7 +164,10 @@ struct kernel_traits {
   static constexpr bool aligned = !std::is_same_v<Tokens, any_tokens>;
   /// What a block works on follows from its number and one length: little to compute before the
   /// first copies, which is much of the time of a small call.
-  static constexpr bool single = std::is_same_v<Tokens, single_tokens>;
+  static constexpr bool single =
+      std::is_same_v<Tokens, single_tokens> || std::is_same_v<Tokens, group_tokens<false>>;
+  /// Keys are the rows of products.
+  static constexpr bool grouped = are_groups<Tokens>;
 
   /// Kernels with Q in registers have others left to keep where the next keys and values come from
   /// and go to, so that less is computed for each tile; those of narrow heads also where a lane

@@ -46,9 +46,9 @@ inline schedule cut_of_items(const attention_kernel_args& args, const schedule_s
   return cut;
 }
 
-/// Single tokens of sequences become rows of one tensor.
+/// Single tokens of sequences become rows of one tensor. Several of a sequence stay in its entry.
 inline attention_kernel_args with_joined_rows(attention_kernel_args args) {
-  if (args.cu_seqlens_q != nullptr) return args;
+  if (!are_rows_apart(args)) return args;
   join_rows(args);
   args.q_strides.batch = args.out_strides.batch = args.lse.batch = 0;
   return args;
@@ -68,7 +68,7 @@ status launch_listed(const attention_kernel_args& args, const Hooks& hooks,
   launch_args launched = launch_args_of<Kernel, Hooks>(joined, cut);
   launched.aligned_out =
       rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len, args.q_heads, 2);
-  if (args.cu_seqlens_q == nullptr) {
+  if (are_rows_apart(args)) {
     joined.q_len = joined.batch;
     joined.batch = 1;
   }

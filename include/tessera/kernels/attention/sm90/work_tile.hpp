@@ -159,8 +159,7 @@ __device__ __forceinline__ work_tile listed_work_tile(const launch_args& args,
   const sm80::work_entry entry = sm80::entry_of(args, item.entry, Traits::block_kv, false);
   work_tile work;
   work.sequence = static_cast<int>(entry.seq.index);
-  work.q_begin = args.call.cu_seqlens_q != nullptr ? static_cast<int>(entry.seq.q_begin)
-                                                   : static_cast<int>(entry.seq.index);
+  work.q_begin = static_cast<int>(are_rows_apart(args.call) ? entry.seq.index : entry.seq.q_begin);
   work.q_len = entry.used ? static_cast<int>(entry.seq.q_len) : 0;
   work.k_len = static_cast<int>(entry.seq.k_len);
   set_heads(work, args, head_block);
@@ -186,10 +185,11 @@ __device__ __forceinline__ int entry_of(const attention_kernel_args& call, const
   return call.cu_seqlens_q != nullptr ? 0 : work.sequence;
 }
 
-/// The same of q and out, of which a list has the rows of all sequences in one entry.
+/// The same of q and out, of which a list has the single rows of all sequences in one entry.
 template <class Traits>
 __device__ __forceinline__ int entry_of_rows(const launch_args& args, const work_tile& work) {
-  return is_listed<Traits>(args) ? 0 : entry_of(args.call, work);
+  const bool joined = is_listed<Traits>(args) && are_rows_apart(args.call);
+  return joined ? 0 : entry_of(args.call, work);
 }
 
 /// Element (sequence, row of the tensor, head, 0).

@@ -1,0 +1,303 @@
+// One query of each sequence, whose heads are a group of eight or fewer: keys are the rows of
+// products and heads their columns, S^T = K Q^T and out^T = V^T P^T, so that no product has rows
+// that nobody needs. What a warp holds, and what is done to it for a tile of keys; the loop is that
+// of forward.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm80/epilogue.hpp>
+#include <tessera/kernels/attention/sm80/softmax.hpp>
+#include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm80/warp_tile.hpp>
+#include <tessera/kernels/attention/sm80/work_tile.hpp>
+#include <tessera/prim/common/online_softmax.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/transpose.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm80 {
+
+/// Lane 4 g + t has heads 2t and 2t + 1 (`e` 0 and 1), of keys and of columns of values those with
+/// the numbers g and g + 8 of 16. All heads see the same keys.
+template <class Traits, class State>
+struct group_tile {
+  static_assert(Traits::warps == 1 && Traits::row_tiles == 1 && !Traits::use_3xtf32);
+
+  const launch_args& args;
+  const State& block;  ///< in shared memory
+
+  prim::cuda::accumulator out[Traits::v_groups];
+  prim::cuda::accumulator scores[Traits::key_groups];
+  prim::cuda::fragment_b2 q[Traits::dim_groups / 2];  ///< of two steps each
+  float row_max[2];                                   ///< as in warp_tile
+  float row_sum[2];                                   ///< of the lane's keys
+
+  __device__ __forceinline__ group_tile(const launch_args& launched, const State& known)
+      : args(launched), block(known) {}
+
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+  static __device__ __forceinline__ int first_row() { return 0; }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int d = 0; d < Traits::v_groups; ++d) out[d] = {};
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      row_max[e] = nothing_seen;
+      row_sum[e] = 0.0f;
+    }
+  }
+
+  /// Values that no head sees are no part of products (`hide_keys`): sums are what they are.
+  __device__ __forceinline__ bool has_not_finite() const {
+    return false;
+  }
+};
+
+/// The largest of lanes with the same heads, or their sum.
+__device__ __forceinline__ float maximum_of_heads(float x) {
+#pragma unroll
+  for (int step = 4; step < prim::cuda::warp_size; step *= 2) {
+    x = fmaxf(x, __shfl_xor_sync(prim::cuda::all_lanes, x, step));
+  }
+  return x;
+}
+__device__ __forceinline__ float sum_of_heads(float x) {
+#pragma unroll
+  for (int step = 4; step < prim::cuda::warp_size; step *= 2) {
+    x += __shfl_xor_sync(prim::cuda::all_lanes, x, step);
+  }
+  return x;
+}
+
+template <class Traits, class State>
+__device__ __forceinline__ void load_queries(group_tile<Traits, State>& warp,
+                                             std::uint32_t q_tile) {
+  const auto lane = static_cast<std::uint32_t>(warp.lane());
+#pragma unroll
+  for (int i = 0; i < Traits::dim_groups / 2; ++i) {
+    prim::cuda::load_matrices(
+        warp.q[i].reg,
+        q_tile + Traits::q_tile::offset(lane % 8, static_cast<std::uint32_t>(4 * i) + lane / 8));
+  }
+}
+
+/// Scores of one tile; steps are as those of gemm_qk.
+template <class Traits, class State>
+class group_qk {
+  using words = prim::cuda::half_words<typename Traits::operand>;
+
+ public:
+  __device__ __forceinline__ group_qk(group_tile<Traits, State>& warp, std::uint32_t,
+                                      std::uint32_t k_tile)
+      : warp_(warp),
+        base_(k_tile + Traits::k_tile::lane_of_a(static_cast<std::uint32_t>(warp.lane()))) {
+#pragma unroll
+    for (int n = 0; n < Traits::key_groups; ++n) warp_.scores[n] = {};
+  }
+
+  template <int First, int End, class Between>
+  __device__ __forceinline__ void steps(const Between&) {
+#pragma unroll
+    for (int step = First; step < End; ++step) {
+#pragma unroll
+      for (int n = 0; n < Traits::key_groups; ++n) {
+        prim::cuda::fragment_a k;
+        prim::cuda::load_matrices(k.reg, Traits::k_tile::step(base_, n, step));
+        if (step % 2 == 0) {
+          words::template multiply_add<0>(warp_.scores[n], k, warp_.q[step / 2]);
+        } else {
+          words::template multiply_add<1>(warp_.scores[n], k, warp_.q[step / 2]);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void finish() {}
+
+ private:
+  group_tile<Traits, State>& warp_;
+  std::uint32_t base_;
+};
+
+/// Keys of a tile that the query does not see, those before its window and behind its last: their
+/// scores are minus infinity, and values before the window 0, whatever they are.
+template <class Traits, class State>
+__device__ __forceinline__ void hide_keys(group_tile<Traits, State>& warp, int key0,
+                                          std::uint32_t values) {
+  using tile = typename Traits::v_tile;
+  const int begin = warp.block.keys.full_begin - key0;
+  const int end = warp.block.keys.full_end - key0;
+#pragma unroll
+  for (int n = 0; n < Traits::key_groups; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = n * 16 + i / 2 * 8 + warp.lane() / 4;
+      if (key < begin || key >= end) warp.scores[n].at[i] = prim::minus_infinity;
+    }
+  }
+  const int hidden = min(begin, Traits::block_kv) * tile::chunks;
+  const std::uint32_t zeros[4] = {};
+#pragma unroll 1
+  for (int at = warp.lane(); at < hidden; at += prim::cuda::warp_size) {
+    const auto row = static_cast<std::uint32_t>(at / tile::chunks);
+    prim::cuda::store_shared_16(
+        values + tile::offset(row, static_cast<std::uint32_t>(at % tile::chunks)), zeros);
+  }
+  __syncwarp();
+}
+
+/// As that of warp_tile.
+template <class Traits, class State>
+__device__ __forceinline__ bool update_row_max(group_tile<Traits, State>& warp) {
+  float tile_max[2];
+  bool grown = false;
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    float most = warp.scores[0].at[e];
+#pragma unroll
+    for (int n = 0; n < Traits::key_groups; ++n) {
+      most = fmaxf(most, fmaxf(warp.scores[n].at[e], warp.scores[n].at[2 + e]));
+    }
+    tile_max[e] = most * warp.args.log2_scale;
+    grown = grown || tile_max[e] > warp.row_max[e] + warp.args.rescale_above;
+  }
+  if (!prim::cuda::any_of_warp(grown)) return false;
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const float row_max =
+        fmaxf(maximum_of_heads(tile_max[e]) - warp.args.headroom, warp.row_max[e]);
+    const float rescale = prim::cuda::exp2_fast(warp.row_max[e] - row_max);
+    warp.row_max[e] = row_max;
+    warp.row_sum[e] *= rescale;
+#pragma unroll
+    for (int d = 0; d < Traits::v_groups; ++d) {
+      warp.out[d].at[e] *= rescale;
+      warp.out[d].at[2 + e] *= rescale;
+    }
+  }
+  return true;
+}
+
+/// out += P V: P of 16 keys, transposed in registers, is the second operand.
+template <bool, class Traits, class State>
+__device__ __forceinline__ void gemm_pv(group_tile<Traits, State>& warp,
+                                        const kept_weights<Traits>&, std::uint32_t v_tile) {
+  using words = prim::cuda::half_words<typename Traits::operand>;
+  const std::uint32_t base =
+      v_tile + Traits::v_tile::lane_of_b(static_cast<std::uint32_t>(warp.lane()));
+#pragma unroll
+  for (int n = 0; n < Traits::key_groups; ++n) {
+    float p[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      p[i] = prim::cuda::exp2_fast(
+          fmaf(warp.scores[n].at[i], warp.args.log2_scale, -warp.row_max[i % 2]));
+    }
+    warp.row_sum[0] += p[0] + p[2];
+    warp.row_sum[1] += p[1] + p[3];
+    prim::cuda::fragment_b2 weights{};
+    weights.reg[0] = prim::cuda::transposed_tile(words::pack(p[0], p[1]));
+    weights.reg[1] = prim::cuda::transposed_tile(words::pack(p[2], p[3]));
+#pragma unroll
+    for (int d = 0; d < Traits::v_groups; ++d) {
+      prim::cuda::fragment_a v;
+      prim::cuda::load_matrices_transposed(v.reg, Traits::v_tile::step(base, n, d));
+      words::template multiply_add<0>(warp.out[d], v, weights);
+    }
+  }
+}
+
+/// Maximum and denominator of head `e` of a lane in natural units.
+template <class Traits, class State>
+__device__ __forceinline__ prim::softmax_state state_of(const group_tile<Traits, State>& warp,
+                                                        int e) {
+  const float row_max = warp.row_max[e];
+  return {row_max == nothing_seen ? prim::minus_infinity : row_max * ln_2,
+          sum_of_heads(warp.row_sum[e])};
+}
+
+/// What a block leaves, as `epilogue`.
+template <class Traits, class State>
+class group_epilogue {
+  using warp_type = group_tile<Traits, State>;
+
+ public:
+  __device__ __forceinline__ group_epilogue(const warp_type& warp, std::uint32_t q_tile)
+      : args_(warp.args), block_(warp.block), warp_(warp), q_tile_(q_tile) {}
+
+  __device__ __forceinline__ void write_rows() const {
+    using tile = typename Traits::out_tile;
+    using words = prim::cuda::half_words<typename Traits::element>;
+    const int lane = warp_type::lane();
+    const int t = lane % 4, g = lane / 4;
+    const prim::softmax_state states[2] = {state_of(warp_, 0), state_of(warp_, 1)};
+    const int own_row = 2 * t + g % 2;  // of the lanes with two heads each finishes one
+    float own_scale = 0.0f;
+    if (own_row < block_.work.used) {
+      const query_row row = query_at(args_, block_, own_row);
+      const prim::softmax_result result = finished_sums<takes_codes(Traits::config)>(
+          args_, row.head, g % 2 == 0 ? states[0] : states[1]);
+      own_scale = result.scale;
+      if (g < 2) report(args_.call, block_.work.seq, row, result);
+    }
+    const float scales[2] = {__shfl_sync(prim::cuda::all_lanes, own_scale, t),
+                             __shfl_sync(prim::cuda::all_lanes, own_scale, t + 4)};
+#pragma unroll
+    for (int d = 0; d < Traits::v_groups; ++d) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float(&sums)[4] = warp_.out[d].at;
+        const std::uint32_t word = prim::cuda::transposed_tile(
+            words::pack(sums[2 * half] * scales[0], sums[2 * half + 1] * scales[1]));
+        prim::cuda::store_shared_4(q_tile_ +
+                                       tile::offset(static_cast<std::uint32_t>(g),
+                                                    static_cast<std::uint32_t>(2 * d + half)) +
+                                       static_cast<std::uint32_t>(t) * 4,
+                                   word);
+      }
+    }
+    __syncwarp();
+    constexpr int lanes = tile::chunks >= 16 ? 16 : 8;
+#pragma unroll 1
+    for (int r = lane / lanes; r < block_.work.used; r += prim::cuda::warp_size / lanes) {
+      const query_row row = query_at(args_, block_, r);
+      auto* const out =
+          token_row<std::uint16_t>(args_.call.out, args_.call.out_strides, block_.work.seq,
+                                   block_.work.seq.q_begin + row.query, row.head);
+      write_row<tile>(q_tile_, r, out, args_.call.v_head_dim, args_.aligned_out, lane % lanes,
+                      lanes);
+    }
+  }
+
+  template <class PlaceOf>
+  __device__ __forceinline__ void write_partials(const PlaceOf& place_of) const {
+    const int g = warp_type::lane() / 4;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const prim::softmax_state state = state_of(warp_, e);
+      const int r = warp_type::lane() % 4 * 2 + e;
+      if (r >= block_.work.used) continue;
+      const std::int64_t at = place_of(r, query_at(args_, block_, r));
+      if (g == 0) {
+        args_.partial_stats[2 * at] = maximum_left(state);
+        args_.partial_stats[2 * at + 1] = state.denominator;
+      }
+      float* const out = args_.partial_out + at * args_.partial_stride + g;
+#pragma unroll
+      for (int d = 0; d < Traits::v_groups; ++d) {
+        out[16 * d] = warp_.out[d].at[e];
+        out[16 * d + 8] = warp_.out[d].at[2 + e];
+      }
+    }
+  }
+
+ private:
+  const launch_args& args_;
+  const State& block_;
+  const warp_type& warp_;
+  std::uint32_t q_tile_;
+};
+
+}  // namespace tessera::kernels::attention::sm80
