@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "f77ce82f06353fef";
-  if (kind == device_kind::cuda) return "930d2d4202e0bab2";
+  if (kind == device_kind::cpu) return "2c106b66d45a5e7b";
+  if (kind == device_kind::cuda) return "bc8b5d9c99acae9f";
   return {};
 }
 
