@@ -141,6 +141,40 @@ INSTANTIATE_TEST_SUITE_P(
         "quantized_grouped_matmul_backward x=[90,256]bf16 w_q=[3,150,32]u32 "
         "scales=[3,150,4]bf16 zeros=[3,150,4] group_sizes=[3]i32 d_out=[90,150]bf16"));
 
+// Codes and numbers of groups that lie k-major: brought into rows before, and back behind.
+INSTANTIATE_TEST_SUITE_P(
+    k_major, weights,
+    testing::Values(
+        "quantize w=[300,448]bf16 scales=[7,300]bf16 zeros=[7,300] axis=k_major",
+        "quantize w=[70,96]f32 scales=[12,70]f32 zeros=[12,70] bits=3 group_size=8 "
+        "axis=k_major",
+        "prepack_quantized_weights w=[70,512]f16 scales=[32,70]u8 mode=nvfp4 "
+        "axis=k_major",
+        "dequantize w=[130,512]bf16 w_q=[128,130]u32 scales=[16,130]u8 mode=mxfp8 axis=k_major",
+        "dequantize w=[37,1024]f32 w_q=[160,37]u32 scales=[1,37]f32 zeros=[1,37] bits=5 "
+        "group_size=1024 axis=k_major",
+        "quantized_matmul x=[1,2304]bf16 out=[1,70]bf16 w_q=[288,70]u32 scales=[36,70]bf16 "
+        "zeros=[36,70] axis=k_major",
+        "quantized_matmul x=[16,3072]f16 out=[16,300]f16 w_q=[384,300]u32 scales=[48,300]f16 "
+        "zeros=[48,300] axis=k_major",
+        "quantized_matmul x=[64,3584]bf16 out=[64,300]bf16 w_q=[448,300]u32 scales=[56,300]bf16 "
+        "zeros=[56,300] axis=k_major",
+        "quantized_matmul x=[40,1280]bf16 out=[40,264]bf16 w_q=[160,264]u32 scales=[40,264]u8 "
+        "mode=mxfp4 axis=k_major",
+        "quantized_matmul x=[1540,256]bf16 out=[1540,136]bf16 w_q=[32,136]u32 scales=[4,136]bf16 "
+        "zeros=[4,136] axis=k_major",
+        "quantized_matmul x=[5,192]f32 out=[5,70]f32 w_q=[36,70]u32 scales=[6,70]f32 zeros=[6,70] "
+        "bits=6 group_size=32 axis=k_major",
+        "quantized_matmul_backward x=[40,256]bf16 w_q=[32,150]u32 scales=[4,150]bf16 "
+        "zeros=[4,150] d_out=[40,150]bf16 axis=k_major",
+        "quantized_grouped_matmul x=[24,2048]bf16 out=[24,264]bf16 w_q=[5,256,264]u32 "
+        "scales=[5,32,264]bf16 zeros=[5,32,264] group_sizes=[5]i32 axis=k_major",
+        "quantized_grouped_matmul x=[300,1280]bf16 out=[300,264]bf16 w_q=[4,160,264]u32 "
+        "scales=[4,40,264]u8 group_sizes=[6]i32 group_offset=1 mode=mxfp4 axis=k_major",
+        "quantized_grouped_matmul_backward x=[90,256]bf16 w_q=[3,32,150]u32 "
+        "scales=[3,4,150]bf16 zeros=[3,4,150] group_sizes=[3]i32 d_out=[90,150]bf16 "
+        "axis=k_major"));
+
 INSTANTIATE_TEST_SUITE_P(
     losses, weights,
     testing::Values(
@@ -201,6 +235,42 @@ TEST(weights, with_an_infinite_offset_make_infinite_sums) {
                              : output == 200 ? -of_five
                                              : static_cast<float>(in) * (biased ? 12.0f : 6.0f);
         if (static_cast<float>(y[static_cast<std::size_t>(at)]) != wanted) ++wrong;
+      }
+      EXPECT_EQ(wrong, 0);
+    }
+  }
+}
+
+/// Terms that are infinite, or 0 times infinity: sums of groups with an infinite scale are not
+/// finite, others are what they were.
+TEST(weights, with_an_infinite_scale_make_no_finite_sums) {
+  constexpr std::int64_t outputs = 264, in = 512, groups = in / 64;
+  const found_operation known = operation_named("quantized_matmul");
+  if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
+  for (const affine_weight_form form : {affine_weight_form::zero, affine_weight_form::bias}) {
+    const quantized_options options{.bits = 4, .group_size = 64, .affine_form = form};
+    for (const std::int64_t rows : {1, 2, 3, 8, 9, 16, 40, 130}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows");
+      std::vector<bf16> x(static_cast<std::size_t>(rows * in), bf16(1.0f));
+      std::vector<bf16> scales(outputs * groups, bf16(1.0f)), zeros(scales.size(), bf16(3.0f));
+      std::vector<bf16> y(static_cast<std::size_t>(rows * outputs));
+      std::vector<std::uint32_t> words(outputs * in / 8, 0x99999999u);
+      scales[5 * groups + 2] = bf16(INFINITY);
+      scales[200 * groups + 7] = bf16(-INFINITY);
+      const quantized_matmul_args args{.x = view(x.data(), {rows, in}),
+                                       .w_q = view(words.data(), {outputs, in / 8}),
+                                       .scales = view(scales.data(), {outputs, groups}),
+                                       .zeros = view(zeros.data(), {outputs, groups}),
+                                       .out = view(y.data(), {rows, outputs})};
+      const status done = call_here(*known.kind, {known.op, tensors_of(args), &options});
+      ASSERT_TRUE(done) << done.message();
+      const float ordinary =
+          static_cast<float>(in) * (form == affine_weight_form::bias ? 12.0f : 6.0f);
+      std::int64_t wrong = 0;
+      for (std::int64_t at = 0; at < rows * outputs; ++at) {
+        const auto sum = static_cast<float>(y[static_cast<std::size_t>(at)]);
+        const std::int64_t output = at % outputs;
+        wrong += output == 5 || output == 200 ? std::isfinite(sum) : sum != ordinary;
       }
       EXPECT_EQ(wrong, 0);
     }

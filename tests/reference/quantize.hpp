@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -132,6 +133,34 @@ inline quantized_group quantized(const quantized_options& options, double of_ten
   if (options.mode == weight_mode::nf4) return quantized_nf4(weights);
   if (is_mx(options.mode)) return quantized_mx(options, weights);
   return quantized_nv(options, static_cast<float>(of_tensor), weights);
+}
+
+/// Codes, scales and zeros, each in row-major order.
+struct packed_values {
+  std::vector<double> words, scales, zeros;
+
+  void append_codes(const std::vector<std::uint32_t>& codes, std::int64_t bits) {
+    std::vector<std::uint32_t> row((codes.size() * static_cast<std::size_t>(bits) + 31) / 32);
+    for (std::size_t i = 0; i < codes.size() * static_cast<std::size_t>(bits); ++i) {
+      const std::size_t code = i / static_cast<std::size_t>(bits);
+      const std::size_t bit = i % static_cast<std::size_t>(bits);
+      row[i / 32] |= (codes[code] >> bit & 1u) << i % 32;
+    }
+    words.insert(words.end(), row.begin(), row.end());
+  }
+};
+
+/// Numbers of `rows` rows, column by column.
+inline std::vector<double> turned(const std::vector<double>& numbers, std::int64_t rows) {
+  const std::int64_t columns =
+      static_cast<std::int64_t>(numbers.size()) / std::max<std::int64_t>(rows, 1);
+  std::vector<double> all;
+  for (std::int64_t column = 0; column < columns; ++column) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      all.push_back(numbers[static_cast<std::size_t>(row * columns + column)]);
+    }
+  }
+  return all;
 }
 
 }  // namespace tessera::reference

@@ -35,21 +35,6 @@ double bounded(dtype type, double value) {
   return std::clamp(value, -most, most);
 }
 
-/// Codes, scales and zeros, each in row-major order.
-struct packed_values {
-  std::vector<double> words, scales, zeros;
-
-  void append_codes(const std::vector<std::uint32_t>& codes, std::int64_t bits) {
-    std::vector<std::uint32_t> row((codes.size() * static_cast<std::size_t>(bits) + 31) / 32);
-    for (std::size_t i = 0; i < codes.size() * static_cast<std::size_t>(bits); ++i) {
-      const std::size_t code = i / static_cast<std::size_t>(bits);
-      const std::size_t bit = i % static_cast<std::size_t>(bits);
-      row[i / 32] |= (codes[code] >> bit & 1u) << i % 32;
-    }
-    words.insert(words.end(), row.begin(), row.end());
-  }
-};
-
 packed_values packed(const bound_call& call) {
   const weight_args& args = weights_of(call);
   const auto& wanted = call.options_as<options>();
@@ -72,6 +57,11 @@ packed_values packed(const bound_call& call) {
       all.zeros.push_back(group.zero);
     }
     all.append_codes(codes, bits_of(wanted));
+  }
+  if (wanted.axis == weight_axis::k_major) {
+    for (std::vector<double>* numbers : {&all.words, &all.scales, &all.zeros}) {
+      *numbers = turned(*numbers, rows);
+    }
   }
   return all;
 }
@@ -134,11 +124,22 @@ expected_tensors multiplied_back(const bound_call& call) {
   const quantized_matmul_args& args = product_of(call);
   const auto& wanted = call.options_as<options>();
   const quantized_product<Number> product(args, wanted);
-  const bool by_inputs = wanted.axis == weight_axis::col;
+  const bool by_inputs = has_groups_of_inputs(wanted.axis);
   expected_tensors all{as_expected(7, product.d_x(args.d_out, args.d_x.type))};
   if (!args.d_scales.present() && !args.d_zeros.present()) return all;
   auto [scales, zeros] = product.of_scales(by_inputs ? args.d_out : args.x,
                                            by_inputs ? args.x : args.d_out, args.scales.type);
+  if (wanted.axis == weight_axis::k_major) {
+    // A size for each of them.
+    const std::int64_t groups = args.scales.extent[0], rows = args.scales.extent[1];
+    for (sum_rows* sums : {&scales, &zeros}) {
+      std::vector<double> sizes;
+      for (std::int64_t group = 0; group < groups; ++group) {
+        sizes.insert(sizes.end(), sums->sizes.begin(), sums->sizes.end());
+      }
+      *sums = {.values = turned(sums->values, rows), .sizes = std::move(sizes)};
+    }
+  }
   if (args.d_scales.present()) all.push_back(as_expected(8, std::move(scales)));
   if (args.d_zeros.present()) all.push_back(as_expected(9, std::move(zeros)));
   return all;

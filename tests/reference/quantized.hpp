@@ -61,8 +61,15 @@ struct packed_view {
   const tensor_view& zeros;
   const tensor_view& tensor_scale;
 
-  std::int64_t rows() const { return scales.extent[0]; }
-  std::int64_t columns() const { return scales.extent[1] * group_size_of(options); }
+  bool by_column() const { return options.axis == weight_axis::k_major; }
+  std::int64_t rows() const { return scales.extent[by_column() ? 1 : 0]; }
+  std::int64_t columns() const {
+    return scales.extent[by_column() ? 0 : 1] * group_size_of(options);
+  }
+  /// A number of a row, of words or of groups.
+  double number(const tensor_view& numbers, std::int64_t row, std::int64_t place) const {
+    return by_column() ? at(numbers, place, row) : at(numbers, row, place);
+  }
   double of_tensor() const { return tensor_scale.present() ? read(tensor_scale, 0) : 1.0; }
 
   std::uint32_t code(std::int64_t row, std::int64_t column) const {
@@ -70,13 +77,13 @@ struct packed_view {
     const std::int64_t bits = bits_of(options);
     for (std::int64_t bit = 0; bit < bits; ++bit) {
       const std::int64_t place = column * bits + bit;
-      const auto word = static_cast<std::uint32_t>(at(codes, row, place / 32));
+      const auto word = static_cast<std::uint32_t>(number(codes, row, place / 32));
       code |= (word >> place % 32 & 1u) << bit;
     }
     return code;
   }
   double scale(std::int64_t row, std::int64_t group) const {
-    const double stored = at(scales, row, group);
+    const double stored = number(scales, row, group);
     if (has_float_scales(options.mode)) return stored;
     return value_of_scale(options, static_cast<std::uint8_t>(stored)) * of_tensor();
   }
@@ -84,12 +91,12 @@ struct packed_view {
   double weight(std::int64_t row, std::int64_t column) const {
     const std::int64_t group = column / group_size_of(options);
     const double before = unscaled(row, column) * scale(row, group);
-    return is_biased() ? before + at(zeros, row, group) : before;
+    return is_biased() ? before + number(zeros, row, group) : before;
   }
   double unscaled(std::int64_t row, std::int64_t column) const {
     const double value = value_of_weight(options.mode, code(row, column));
     if (!zeros.present() || is_biased()) return value;
-    return value - at(zeros, row, column / group_size_of(options));
+    return value - number(zeros, row, column / group_size_of(options));
   }
   bool is_biased() const {
     return options.mode == weight_mode::affine && options.affine_form == affine_weight_form::bias;

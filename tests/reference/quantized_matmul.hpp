@@ -76,11 +76,11 @@ class quantized_product {
 
   /// x to out, and d_out to d_x.
   sum_rows out(const tensor_view& x, dtype type) const {
-    return from_.options.axis == weight_axis::col ? over_columns(x, type) : over_rows(x, type);
+    return has_groups_of_inputs(from_.options.axis) ? over_columns(x, type) : over_rows(x, type);
   }
   sum_rows d_x(const tensor_view& d_out, dtype type) const {
-    return from_.options.axis == weight_axis::col ? over_rows(d_out, type)
-                                                  : over_columns(d_out, type);
+    return has_groups_of_inputs(from_.options.axis) ? over_rows(d_out, type)
+                                                    : over_columns(d_out, type);
   }
   /// a [M, columns] to [M, rows].
   sum_rows over_columns(const tensor_view& a, dtype type) const {

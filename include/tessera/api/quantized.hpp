@@ -7,7 +7,9 @@
 //   if (auto done = tessera::quantize(args, options); !done) report(done.message());
 //
 // Modes, bits and group sizes are those of `weight_mode`. A group lies along the last axis of what
-// is stored: [N,K] with `axis` col, [K,N] with row. Decoded weights are
+// is stored: [N,K] with `axis` col, [K,N] with row. With k_major codes and numbers of groups are
+// those of col the other way round, w_q [words,N] and scales [K / group size,N], while w is [N,K].
+// Decoded weights are
 //
 //   affine  (code - zero) scale, with `affine_form` bias: code scale + zero
 //   nf4, mx, nv  value(code) scale, nvfp4 also times tensor_scale
@@ -19,7 +21,9 @@
 // with weights, sums and results in float, rounded once to the type of out; rows for GPUs of f16
 // and bf16 round decoded weights to that type first, but for few rows of x. It has the same bits
 // for any number of threads. Where the groups lie along K (`axis` col) a call reads packed rows
-// one by one, which is the better choice for few rows of x.
+// one by one, which is the better choice for few rows of x. Weights that lie k-major are copied
+// into rows by each call, in its workspace: read, written and read again. Who multiplies often is
+// faster with col, whose results have the same bits.
 //
 // CPUs with AVX-512 VNNI multiply some codes as they are, with x in fixed point: affine ones of 4
 // or 8 bits, mxfp4 and nvfp4, groups along K, where rows of x are few or
@@ -38,7 +42,7 @@
 // mx are rounded down, elements of E2M1 and E4M3 to the nearest, ties to even, and saturate;
 // affine codes are rounded likewise, nf4 takes the nearest entry. Infinity counts as the largest
 // float, NaN as 0 or, in E4M3, as NaN. A group of zeros has scale 1; groups whose scale rounds to
-// 0 (nv) become zeros.
+// 0 (nv) become zeros. Sums with an infinite scale are infinite or NaN.
 //
 // Every function checks its arguments completely before it writes anything. Functions may be called
 // from any number of threads at once. Nothing is thrown but

@@ -84,6 +84,30 @@ static void check_unpacking(const tessera_tensor* codes, const tessera_tensor* s
                  "zeros: is absent, affine weights have it", status);
 }
 
+/* Words of an output below each other; decoded weights lie as they did. */
+static void check_k_major(const tessera_tensor* w, tessera_status* status) {
+  static uint32_t columns[ROWS * COLUMNS / 8];
+  tessera_tensor codes = TENSOR(TESSERA_U32, columns, COLUMNS / 8, ROWS);
+  tessera_tensor scale = TENSOR(TESSERA_F32, scales, 1, ROWS);
+  tessera_tensor zero = TENSOR(TESSERA_F32, zeros, 1, ROWS);
+  tessera_tensor back = TENSOR(TESSERA_F32, decoded, ROWS, COLUMNS);
+  tessera_quantize_options packing = {
+      .size = sizeof packing, .group_size = COLUMNS, .axis = TESSERA_AXIS_K_MAJOR};
+  tessera_dequantize_options options = {
+      .size = sizeof options, .group_size = COLUMNS, .axis = TESSERA_AXIS_K_MAJOR};
+  tessera_quantize_args to = {
+      .size = sizeof to, .w = w, .w_q = &codes, .scales = &scale, .zeros = &zero};
+  tessera_dequantize_args from = {
+      .size = sizeof from, .w = &back, .w_q = &codes, .scales = &scale, .zeros = &zero};
+  memset(decoded, 0, sizeof decoded);
+  expect(tessera_quantize(&to, &packing, NULL, status) == TESSERA_OK && columns[0] == words[0] &&
+             columns[1] == words[2] && columns[2] == words[1] && columns[3] == words[3],
+         "quantize to columns", status);
+  expect(tessera_dequantize(&from, &options, NULL, status) == TESSERA_OK &&
+             are_near(decoded, ROWS * COLUMNS, weight),
+         "dequantize from columns", status);
+}
+
 static int are_gradients(void) {
   return are_near(d_x, BATCH * COLUMNS, gradient_of_x) &&
          are_near(d_scales, ROWS, gradient_of_scale) && are_near(d_zeros, ROWS, gradient_of_zero);
@@ -202,6 +226,7 @@ int check_weights(void) {
   tessera_tensor zero = TENSOR(TESSERA_F32, zeros, ROWS, 1);
   check_packing(&w, &codes, &scale, &zero, &status);
   check_unpacking(&codes, &scale, &zero, &status);
+  check_k_major(&w, &status);
   check_products(&codes, &scale, &zero, &status);
   check_experts(&status);
   return faults;

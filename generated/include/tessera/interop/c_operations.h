@@ -93,7 +93,7 @@ typedef enum tessera_operation {
 enum { TESSERA_CAUSAL_ALIGNMENT_BOTTOM_RIGHT = 0, TESSERA_CAUSAL_ALIGNMENT_TOP_LEFT = 1 };
 enum { TESSERA_POOL_LAYOUT_PHTD = 0, TESSERA_POOL_LAYOUT_HPTD = 1, TESSERA_POOL_LAYOUT_PTHD = 2, TESSERA_POOL_LAYOUT_PT_HD = 3, TESSERA_POOL_LAYOUT_PTCD = 4, TESSERA_POOL_LAYOUT_PTCLD = 5 };
 enum { TESSERA_MODE_AFFINE = 0, TESSERA_MODE_NF4 = 1, TESSERA_MODE_MXFP4 = 2, TESSERA_MODE_MXFP8 = 3, TESSERA_MODE_NVFP4 = 4, TESSERA_MODE_NVFP8 = 5 };
-enum { TESSERA_AXIS_COL = 0, TESSERA_AXIS_ROW = 1 };
+enum { TESSERA_AXIS_COL = 0, TESSERA_AXIS_ROW = 1, TESSERA_AXIS_K_MAJOR = 2 };
 enum { TESSERA_SCALE_ENCODING_E8M0 = 0, TESSERA_SCALE_ENCODING_INT8 = 1 };
 enum { TESSERA_AFFINE_FORM_ZERO = 0, TESSERA_AFFINE_FORM_BIAS = 1 };
 enum { TESSERA_X_ROWS_GLOBAL = 0, TESSERA_X_ROWS_LOCAL = 1 };
@@ -2903,10 +2903,11 @@ static inline int32_t tessera_run_deepseek_attn_backward(const tessera_plan* pla
 typedef struct tessera_quantize_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  const tessera_tensor* w; /* col [R,G*g], row [G*g,R]; f32, f16, bf16 */
-  const tessera_tensor* w_q; /* written; [R,W]; u32 */
-  const tessera_tensor* scales; /* written; [R,G]; f32, f16, bf16, u8 */
-  const tessera_tensor* zeros; /* written; [R,G]; type of scales */
+  const tessera_tensor* w; /* col [R,G*g], row [G*g,R], k_major [R,G*g]; f32, f16, bf16 */
+  const tessera_tensor* w_q; /* written; col [R,W], row [R,W], k_major [W,R]; u32 */
+  /* written; col [R,G], row [R,G], k_major [G,R]; f32, f16, bf16, u8 */
+  const tessera_tensor* scales;
+  const tessera_tensor* zeros; /* written; col [R,G], row [R,G], k_major [G,R]; type of scales */
   const tessera_tensor* tensor_scale; /* [1]; f32 */
 } tessera_quantize_args;
 
@@ -2929,7 +2930,8 @@ typedef struct tessera_quantize_options {
   int64_t mode;
   int64_t bits; /* at least 1; optional, else the mode's */
   int64_t group_size; /* at least 1; optional, else the mode's */
-  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW, TESSERA_AXIS_K_MAJOR; default TESSERA_AXIS_COL */
+  int64_t axis;
   /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
    * TESSERA_SCALE_ENCODING_E8M0 */
   int64_t scale_encoding;
@@ -2982,9 +2984,9 @@ typedef struct tessera_dequantize_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
   const tessera_tensor* w; /* written; [R,G*g]; f32, f16, bf16 */
-  const tessera_tensor* w_q; /* [R,W]; u32 */
-  const tessera_tensor* scales; /* [R,G]; f32, f16, bf16, u8 */
-  const tessera_tensor* zeros; /* [R,G]; type of scales */
+  const tessera_tensor* w_q; /* col [R,W], row [R,W], k_major [W,R]; u32 */
+  const tessera_tensor* scales; /* col [R,G], row [R,G], k_major [G,R]; f32, f16, bf16, u8 */
+  const tessera_tensor* zeros; /* col [R,G], row [R,G], k_major [G,R]; type of scales */
   const tessera_tensor* tensor_scale; /* [1]; f32 */
 } tessera_dequantize_args;
 
@@ -3007,7 +3009,8 @@ typedef struct tessera_dequantize_options {
   int64_t mode;
   int64_t bits; /* at least 1; optional, else the mode's */
   int64_t group_size; /* at least 1; optional, else the mode's */
-  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW, TESSERA_AXIS_K_MAJOR; default TESSERA_AXIS_COL */
+  int64_t axis;
   /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
    * TESSERA_SCALE_ENCODING_E8M0 */
   int64_t scale_encoding;
@@ -3041,26 +3044,37 @@ static inline int32_t tessera_run_dequantize(const tessera_plan* plan,
 typedef struct tessera_quantized_matmul_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* col [M,G*g], row [M,R], grouped col [M,G*g], grouped row [M,R]; f32, f16, bf16 */
+  /* col [M,G*g], row [M,R], k_major [M,G*g], grouped col [M,G*g], grouped row [M,R], grouped
+   * k_major [M,G*g]; f32, f16, bf16 */
   const tessera_tensor* x;
-  /* col [R,W], row [R,W], grouped col [E,R,W], grouped row [E,R,W]; u32 */
+  /* col [R,W], row [R,W], k_major [W,R], grouped col [E,R,W], grouped row [E,R,W], grouped k_major
+   * [E,W,R]; u32 */
   const tessera_tensor* w_q;
-  /* col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; f32, f16, bf16, u8 */
+  /* col [R,G], row [R,G], k_major [G,R], grouped col [E,R,G], grouped row [E,R,G], grouped k_major
+   * [E,G,R]; f32, f16, bf16, u8 */
   const tessera_tensor* scales;
-  /* col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; type of scales */
+  /* col [R,G], row [R,G], k_major [G,R], grouped col [E,R,G], grouped row [E,R,G], grouped k_major
+   * [E,G,R]; type of scales */
   const tessera_tensor* zeros;
-  const tessera_tensor* tensor_scale; /* col [1], row [1], grouped col [E], grouped row [E]; f32 */
-  /* written; col [M,R], row [M,G*g], grouped col [M,R], grouped row [M,G*g]; f32, f16, bf16 */
+  /* col [1], row [1], k_major [1], grouped col [E], grouped row [E], grouped k_major [E]; f32 */
+  const tessera_tensor* tensor_scale;
+  /* written; col [M,R], row [M,G*g], k_major [M,R], grouped col [M,R], grouped row [M,G*g], grouped
+   * k_major [M,R]; f32, f16, bf16 */
   const tessera_tensor* out;
-  /* col [M,R], row [M,G*g], grouped col [M,R], grouped row [M,G*g]; f32, f16, bf16 */
+  /* col [M,R], row [M,G*g], k_major [M,R], grouped col [M,R], grouped row [M,G*g], grouped k_major
+   * [M,R]; f32, f16, bf16 */
   const tessera_tensor* d_out;
-  /* written; col [M,G*g], row [M,R], grouped col [M,G*g], grouped row [M,R]; f32, f16, bf16 */
+  /* written; col [M,G*g], row [M,R], k_major [M,G*g], grouped col [M,G*g], grouped row [M,R],
+   * grouped k_major [M,G*g]; f32, f16, bf16 */
   const tessera_tensor* d_x;
-  /* written; col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; f32, f16, bf16 */
+  /* written; col [R,G], row [R,G], k_major [G,R], grouped col [E,R,G], grouped row [E,R,G], grouped
+   * k_major [E,G,R]; f32, f16, bf16 */
   const tessera_tensor* d_scales;
-  /* written; col [R,G], row [R,G], grouped col [E,R,G], grouped row [E,R,G]; f32, f16, bf16 */
+  /* written; col [R,G], row [R,G], k_major [G,R], grouped col [E,R,G], grouped row [E,R,G], grouped
+   * k_major [E,G,R]; f32, f16, bf16 */
   const tessera_tensor* d_zeros;
-  const tessera_tensor* group_sizes; /* grouped col [S], grouped row [S]; i32 */
+  /* grouped col [S], grouped row [S], grouped k_major [S]; i32 */
+  const tessera_tensor* group_sizes;
 } tessera_quantized_matmul_args;
 
 /* Bits of `given`. */
@@ -3082,7 +3096,8 @@ typedef struct tessera_quantized_matmul_options {
   int64_t mode;
   int64_t bits; /* at least 1; optional, else the mode's */
   int64_t group_size; /* at least 1; optional, else the mode's */
-  int64_t axis; /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW; default TESSERA_AXIS_COL */
+  /* TESSERA_AXIS_COL, TESSERA_AXIS_ROW, TESSERA_AXIS_K_MAJOR; default TESSERA_AXIS_COL */
+  int64_t axis;
   /* TESSERA_SCALE_ENCODING_E8M0, TESSERA_SCALE_ENCODING_INT8; default
    * TESSERA_SCALE_ENCODING_E8M0 */
   int64_t scale_encoding;

@@ -26,7 +26,9 @@ inline quantized_facts facts_of(const quantized_demand& demand) noexcept {
   const double weights = of_matrix * static_cast<double>(matrices);
   const double of_scales = has_float_scales(demand.mode) ? 8.0 : 1.0;
   const double group = std::max<double>(demand.group_size, 1);
-  const double packed = weights * (demand.bits / 8.0 + of_scales / group);
+  // Those that lie k-major are read, written row by row, and read again.
+  const double times = demand.axis == weight_axis::k_major ? 3.0 : 1.0;
+  const double packed = times * weights * (demand.bits / 8.0 + of_scales / group);
   const auto batch = static_cast<double>(demand.batch);
   const bool converts =
       demand.pass == quantized_pass::quantize || demand.pass == quantized_pass::dequantize;
@@ -49,7 +51,7 @@ inline bool goes_through_registers(const quantized_demand& demand) noexcept {
                              .rows = demand.rows,
                              .columns = demand.columns,
                              .matrices = std::max<std::int64_t>(demand.matrices, 1)};
-  return demand.axis == weight_axis::col && shape.is_taken() &&
+  return has_groups_of_inputs(demand.axis) && shape.is_taken() &&
          !is_exact(demand.batch, demand.matrices, grouped) &&
          !is_decoded(demand.batch, demand.matrices, grouped);
 }
@@ -68,7 +70,7 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   const bool floats = config.type == dtype::f32;
   const bool grouped = demand.matrices != 0;
   const bool in_registers = config.target == backend::cuda_sm90 && goes_through_registers(demand);
-  if (config.pass == quantized_pass::forward && !floats && demand.axis == weight_axis::col &&
+  if (config.pass == quantized_pass::forward && !floats && has_groups_of_inputs(demand.axis) &&
       !in_registers && is_thin(demand.batch, demand.matrices, grouped)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;

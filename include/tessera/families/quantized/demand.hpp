@@ -28,10 +28,18 @@ struct quantized_demand {
   friend constexpr bool operator==(const quantized_demand&, const quantized_demand&) = default;
 };
 
+/// Rows and groups of weights by their scales, which have `matrix_axes` axes in front.
+constexpr std::array<std::int64_t, 2> stored_sizes(const tensor_view& scales, weight_axis axis,
+                                                   std::size_t matrix_axes) noexcept {
+  const std::size_t rows = axis == weight_axis::k_major ? 1 : 0;
+  return {scales.extent[matrix_axes + rows], scales.extent[matrix_axes + 1 - rows]};
+}
+
 constexpr quantized_demand demand_of(weight_op op, const weight_args& args,
                                      const quantized_options& options,
                                      bool /*unaligned*/) noexcept {
   const std::int64_t size = group_size_of(options);
+  const auto [rows, groups] = stored_sizes(args.scales, options.axis, 0);
   return {.pass = pass_of(op),
           .mode = options.mode,
           .type = args.w.type,
@@ -39,8 +47,8 @@ constexpr quantized_demand demand_of(weight_op op, const weight_args& args,
           .bits = static_cast<std::uint8_t>(bits_of(options)),
           .has_zeros = args.zeros.present(),
           .group_size = static_cast<std::uint16_t>(size),
-          .rows = args.scales.extent[0],
-          .columns = args.scales.extent[1] * size};
+          .rows = rows,
+          .columns = groups * size};
 }
 
 /// The type of x, for gradients that of d_out too; f32 where these differ.
@@ -53,7 +61,7 @@ constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_mat
                                      const quantized_options& options,
                                      bool /*unaligned*/) noexcept {
   const std::int64_t size = group_size_of(options);
-  const std::size_t rows = has_groups(op) ? 1 : 0;  // the axis of them
+  const auto [rows, groups] = stored_sizes(args.scales, options.axis, has_groups(op) ? 1 : 0);
   return {.pass = pass_of(op),
           .mode = options.mode,
           .type = type_of_factors(args, pass_of(op)),
@@ -61,8 +69,8 @@ constexpr quantized_demand demand_of(quantized_matmul_op op, const quantized_mat
           .bits = static_cast<std::uint8_t>(bits_of(options)),
           .has_zeros = args.zeros.present(),
           .group_size = static_cast<std::uint16_t>(size),
-          .rows = args.scales.extent[rows],
-          .columns = args.scales.extent[rows + 1] * size,
+          .rows = rows,
+          .columns = groups * size,
           .batch = args.x.extent[0],
           .matrices = has_groups(op) ? args.scales.extent[0] : 0};
 }

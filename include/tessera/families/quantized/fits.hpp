@@ -47,18 +47,18 @@ struct fits_of<quantized_config> {
   static constexpr bool has_whole_codes(const asked& wanted) noexcept {
     const bool affine =
         wanted.mode == weight_mode::affine && (wanted.bits == 4 || wanted.bits == 8);
-    return wanted.axis == weight_axis::col &&
+    return has_groups_of_inputs(wanted.axis) &&
            (affine || wanted.mode == weight_mode::mxfp4 || wanted.mode == weight_mode::nvfp4);
   }
   /// Codes of 4 bits from groups of inputs that meet x of bf16. bf16 has the entries of nf4 as far
   /// as a product of bf16 keeps them.
   static constexpr bool has_pair_codes(const asked& wanted) noexcept {
-    return wanted.axis == weight_axis::col && wanted.bits == 4 && wanted.type == dtype::bf16;
+    return has_groups_of_inputs(wanted.axis) && wanted.bits == 4 && wanted.type == dtype::bf16;
   }
   /// Codes of 4 bits from groups of inputs that have whole words of tiles. bf16 has the entries of
   /// nf4 as far as a product of bf16 keeps them.
   static constexpr bool has_tile_codes(const asked& wanted) noexcept {
-    return wanted.axis == weight_axis::col && wanted.bits == 4 && wanted.group_size >= 32 &&
+    return has_groups_of_inputs(wanted.axis) && wanted.bits == 4 && wanted.group_size >= 32 &&
            (wanted.mode != weight_mode::nf4 || wanted.type == dtype::bf16);
   }
   static constexpr fit_rule<config, asked> codes{

@@ -30,8 +30,8 @@ struct strided_matrix {
   }
 };
 
-/// Weights in codes, as they are stored: rows of columns in groups, contiguous; or so many
-/// matrices of them.
+/// Weights in codes, as they are stored: rows of columns in groups, contiguous, or columns of them
+/// (`k_major`); or so many matrices of them.
 struct packed_weights {
   strided_matrix codes{};   ///< words of 32 bits
   strided_matrix scales{};  ///< of the groups of a row
@@ -69,6 +69,8 @@ struct quantized_kernel_args {
   /// Groups lie along the outputs. Rows of the codes are columns of w, which is stored row by row,
   /// where weights are packed.
   bool transposed = false;
+  /// Words, scales, zeros and the gradients of these lie column by column.
+  bool k_major = false;
 
   /// Rows of the batch in all groups; contiguous. Null: there is one matrix, for all rows.
   const std::int32_t* group_sizes = nullptr;

@@ -22,10 +22,14 @@ enum class weight_mode : std::uint8_t { affine, nf4, mxfp4, mxfp8, nvfp4, nvfp8 
 inline constexpr std::array<std::string_view, 6> weight_mode_names{"affine", "nf4",   "mxfp4",
                                                                    "mxfp8",  "nvfp4", "nvfp8"};
 
-/// Which axis of a weight [N out, K in] has the groups, and is the last one as it is stored: `col`
-/// [N,K] with groups of inputs, `row` [K,N] with groups of outputs.
-enum class weight_axis : std::uint8_t { col, row };
-inline constexpr std::array<std::string_view, 2> weight_axis_names{"col", "row"};
+/// Which axis of a weight [N out, K in] has the groups, and how codes lie: `col` [N,K] with groups
+/// of inputs, `row` [K,N] with groups of outputs; `k_major` has the words and scales of `col` the
+/// other way round, those of an output below each other.
+enum class weight_axis : std::uint8_t { col, row, k_major };
+inline constexpr std::array<std::string_view, 3> weight_axis_names{"col", "row", "k_major"};
+constexpr bool has_groups_of_inputs(weight_axis axis) noexcept {
+  return axis != weight_axis::row;
+}
 
 /// How the scale of an mx group is stored: `e8m0` 2^(code - 127), 255 is NaN; `int8` the exponent
 /// itself, in two's complement.

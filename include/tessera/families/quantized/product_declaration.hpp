@@ -20,14 +20,16 @@ inline constexpr auto product_dims =
                    dim{.symbol = "S", .label = "groups"});
 
 /// The axes that have the groups, of one matrix of weights and of a matrix for each group.
-inline constexpr std::array<std::string_view, 4> product_layouts{"col", "row", "grouped col",
-                                                                 "grouped row"};
-inline constexpr texts of_inputs{"M G*g:inputs", "M R:inputs", "M G*g:inputs", "M R:inputs"};
-inline constexpr texts of_outputs{"M R:outputs", "M G*g:outputs", "M R:outputs", "M G*g:outputs"};
-inline constexpr texts of_codes{"R W", "R W", "E R W", "E R W"};
-inline constexpr texts of_scales{"R G", "R G", "E R G", "E R G"};
-inline constexpr texts of_tensor_scales{"1", "1", "E", "E"};
-inline constexpr texts of_sizes{"-", "-", "S", "S"};
+inline constexpr std::array<std::string_view, 6> product_layouts{
+    "col", "row", "k_major", "grouped col", "grouped row", "grouped k_major"};
+inline constexpr texts of_inputs{"M G*g:inputs", "M R:inputs", "M G*g:inputs",
+                                 "M G*g:inputs", "M R:inputs", "M G*g:inputs"};
+inline constexpr texts of_outputs{"M R:outputs", "M G*g:outputs", "M R:outputs",
+                                  "M R:outputs", "M G*g:outputs", "M R:outputs"};
+inline constexpr texts of_codes{"R W", "R W", "W R", "E R W", "E R W", "E W R"};
+inline constexpr texts of_scales{"R G", "R G", "G R", "E R G", "E R G", "E G R"};
+inline constexpr texts of_tensor_scales{"1", "1", "1", "E", "E", "E"};
+inline constexpr texts of_sizes{"-", "-", "-", "S", "S", "S"};
 
 constexpr tensor_text activations(std::string_view name, const texts& shapes,
                                   tensor_use use = tensor_use::input) {
@@ -83,7 +85,8 @@ inline quantized_matmul_op op_of(const bound_call& call) noexcept {
   return static_cast<quantized_matmul_op>(call.op->place);
 }
 inline int product_layout_of(const bound_call& call) {
-  return declared::layout_named<&options::axis>(call) + (has_groups(op_of(call)) ? 2 : 0);
+  return declared::layout_named<&options::axis>(call) +
+         (has_groups(op_of(call)) ? static_cast<int>(axes.size()) : 0);
 }
 /// Weights suit their mode, and there are sizes of all groups that have some.
 inline bool product_hook(const bound_call& call, status& failure) {
@@ -106,8 +109,8 @@ inline constexpr auto product_bindings = declared::bindings_in(
                    matrix_at("out", offsetof(kernel, out), "M", ""),
                    matrix_at("d_out", offsetof(kernel, d_out), "M", ""),
                    matrix_at("d_x", offsetof(kernel, d_x), "M", ""),
-                   matrix_at("d_scales", offsetof(kernel, d_scales), "R", ""),
-                   matrix_at("d_zeros", offsetof(kernel, d_zeros), "R", ""),
+                   matrix_at("d_scales", offsetof(kernel, d_scales), "R", "G"),
+                   matrix_at("d_zeros", offsetof(kernel, d_zeros), "R", "G"),
                    binding_text{"group_sizes", offsetof(kernel, group_sizes)}),
     product_form);
 inline constexpr auto product_sizes =

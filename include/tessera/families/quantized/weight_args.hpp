@@ -2,11 +2,13 @@
 //
 // | tensor | shape | dtype |
 // |---|---|---|
-// | w | quantize [N,K]; dequantize as stored: axis col [N,K], row [K,N] | f32, f16, bf16 |
+// | w | quantize [N,K]; dequantize as stored: axis row [K,N], else [N,K] | f32, f16, bf16 |
 // | w_q | [rows, ceil(columns bits / 32)], rows and columns as stored | u32 |
 // | scales | [rows, columns / group size] | affine and nf4: f32, f16, bf16; else u8 |
 // | zeros | likewise; affine only | that of scales |
 // | tensor_scale | [1]; nvfp4 only | f32 |
+//
+// With axis k_major w_q is [words,rows], and scales and zeros are [groups,rows].
 //
 // The codes of a row are one stream of bits: code i has bits [i bits, (i + 1) bits), counted from
 // the lowest one of the first word. The last axis of each tensor has stride 1.

@@ -47,7 +47,8 @@ inline std::int64_t words_of_row(const bound_call& call) {
   const std::int64_t bits = bits_of(wanted);
   if (bits > 8) {
     const tensor_view& codes = call.tensors[codes_tensor];
-    return codes.extent[static_cast<std::size_t>(codes.rank - 1)];
+    const int from_last = wanted.axis == weight_axis::k_major ? 2 : 1;
+    return codes.extent[static_cast<std::size_t>(codes.rank - from_last)];
   }
   return (call.dims[groups_dim] * group_size_of(wanted) * bits + 31) / 32;
 }
@@ -71,18 +72,21 @@ inline constexpr std::array weight_dims{
         .value = &words_of_row},
 };
 
-constexpr tensor_text codes(tensor_use use, const texts& shapes = everywhere("R W")) {
+/// Of one matrix, by axis.
+inline constexpr texts code_shapes{"R W", "R W", "W R"}, scale_shapes{"R G", "R G", "G R"};
+
+constexpr tensor_text codes(tensor_use use, const texts& shapes = code_shapes) {
   return {
       .name = "w_q", .shapes = shapes, .types = dtype::u32, .use = use, .contiguous_rows = true};
 }
-constexpr tensor_text scales(tensor_use use, const texts& shapes = everywhere("R G")) {
+constexpr tensor_text scales(tensor_use use, const texts& shapes = scale_shapes) {
   return {.name = "scales",
           .shapes = shapes,
           .types = floating_types | dtype::u8,
           .use = use,
           .contiguous_rows = true};
 }
-constexpr tensor_text zeros(tensor_use use, const texts& shapes = everywhere("R G")) {
+constexpr tensor_text zeros(tensor_use use, const texts& shapes = scale_shapes) {
   return {.name = "zeros", .shapes = shapes, .like = "scales", .use = use, .contiguous_rows = true};
 }
 constexpr tensor_text tensor_scale(const texts& shapes = everywhere("1")) {
@@ -228,8 +232,9 @@ consteval auto weight_texts(tensor_use of_weights) {
   const tensor_use of_codes = reads ? tensor_use::output : tensor_use::input;
   return std::array{
       tensor_text{.name = "w",
-                  .shapes = reads ? texts{"R:outputs G*g:inputs", "G*g:outputs R:inputs"}
-                                  : texts{"R:outputs G*g:inputs", "R:inputs G*g:outputs"},
+                  .shapes = {"R:outputs G*g:inputs",
+                             reads ? "G*g:outputs R:inputs" : "R:inputs G*g:outputs",
+                             "R:outputs G*g:inputs"},
                   .types = floating_types,
                   .use = of_weights,
                   .contiguous_rows = true},
@@ -269,13 +274,14 @@ inline constexpr signature written_form = weight_form<written_texts>();
 inline constexpr auto written_bindings = weight_bindings(written_form);
 
 inline constexpr auto sizes_of_weights = declared::sizes_in(weight_sizes, read_form);
-inline void finish_by_axis(const bound_call& call, void* to) {
+inline void finish_unpacking(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   fill_weights(call, filled.weights);
-  filled.transposed = call.options_as<options>().axis == weight_axis::row;
+  filled.k_major = call.options_as<options>().axis == weight_axis::k_major;
 }
-inline void finish_unpacking(const bound_call& call, void* to) {
-  fill_weights(call, static_cast<kernel*>(to)->weights);
+inline void finish_by_axis(const bound_call& call, void* to) {
+  finish_unpacking(call, to);
+  static_cast<kernel*>(to)->transposed = call.options_as<options>().axis == weight_axis::row;
 }
 inline constexpr lowering lower_packing =
     declared::lowering_of<kernel_defaults>(sizes_of_weights, read_bindings, &finish_by_axis);

@@ -8,6 +8,7 @@
 #include <tessera/families/quantized/rules.hpp>
 #include <tessera/kernels/cpu_entry_points.hpp>
 #include <tessera/kernels/cpu_row.hpp>
+#include <tessera/kernels/quantized/cpu/any_layout.hpp>
 #include <tessera/kernels/quantized/cpu/backward.hpp>
 #include <tessera/kernels/quantized/cpu/code_product.hpp>
 #include <tessera/kernels/quantized/cpu/dequantize.hpp>
@@ -27,19 +28,23 @@ struct launcher {
   static_assert(cpu_row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   using args_type = quantized_kernel_args;
 
+  using isa_type = typename isa::of<Kernel::config.target>::type;
+
   static auto of(const args_type& args) {
+    return any_layout<isa_type, decltype(&of_rows)>(args, Kernel::config.pass, &of_rows);
+  }
+
+ private:
+  static auto of_rows(const args_type& args) {
     if constexpr (Kernel::config.pass == quantized_pass::quantize) {
       return quantize<Kernel>(args);
     } else if constexpr (Kernel::config.pass == quantized_pass::dequantize) {
       return dequantize<Kernel>(args);
     } else if constexpr (multiplies_tiles(Kernel::config)) {
-      using isa_type = typename isa::of<Kernel::config.target>::type;
       return tile_product<prim::tiles, isa_type>(args, args.x, args.out);
     } else if constexpr (multiplies_codes(Kernel::config)) {
-      using isa_type = typename isa::of<Kernel::config.target>::type;
       return code_product<isa_type, fixed_rows<isa_type>>(args, args.x, args.out);
     } else if constexpr (multiplies_pairs(Kernel::config)) {
-      using isa_type = typename isa::of<Kernel::config.target>::type;
       return code_product<isa_type, pair_rows<isa_type>>(args, args.x, args.out);
     } else if constexpr (Kernel::config.pass == quantized_pass::forward) {
       return forward<Kernel>(args);

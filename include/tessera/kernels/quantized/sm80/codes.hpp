@@ -23,7 +23,7 @@ class quantize_row {
   static auto entries() { return std::array{cuda::entry_of(&quantize_weights)}; }
   static std::size_t bytes() { return 0; }
 
-  status launch(cudaStream_t stream) const {
+  status launch(cudaStream_t stream, bool /*dependent*/) const {
     const packed_weights& to = args_.weights;
     const std::int64_t span = to.group_size < 32 ? 32 : to.group_size;
     const std::int64_t blocks =
@@ -44,7 +44,7 @@ class dequantize_row {
   static auto entries() { return std::array{cuda::entry_of(&decode_weights)}; }
   static std::size_t bytes() { return 0; }
 
-  status launch(cudaStream_t stream) const {
+  status launch(cudaStream_t stream, bool /*dependent*/) const {
     const packed_weights& from = args_.weights;
     const decode_range all{.rows = from.rows, .units = from.columns() / unit_columns};
     if (all.blocks() == 0) return {};

@@ -10,6 +10,7 @@
 #include <tessera/families/quantized/rules.hpp>
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
+#include <tessera/kernels/quantized/sm80/any_layout.hpp>
 #include <tessera/kernels/quantized/sm80/codes.hpp>
 #include <tessera/kernels/quantized/sm80/product.hpp>
 
@@ -24,12 +25,13 @@ struct launcher {
   static auto of(const args_type& args, int multiprocessors, std::byte* workspace) {
     constexpr quantized_pass pass = Kernel::config.pass;
     if constexpr (pass == quantized_pass::quantize) {
-      return quantize_row(args, workspace);
+      return any_layout<quantize_row>(args, true, workspace);
     } else if constexpr (pass == quantized_pass::dequantize) {
-      return dequantize_row(args, workspace);
+      return any_layout<dequantize_row>(args, false, workspace);
     } else {
       constexpr bool backward = pass == quantized_pass::backward;
-      return product_row<Kernel::config.type, backward>(args, workspace, multiprocessors);
+      return any_layout<product_row<Kernel::config.type, backward>>(args, false, workspace,
+                                                                    multiprocessors);
     }
   }
 };

@@ -104,7 +104,6 @@ class product_row {
   /// Whether rows are few, and weights meet them without being decoded before.
   bool takes_few() const { return few_rows().served(); }
 
-  status launch(cudaStream_t stream) { return launch(stream, cuda::starts_early<product_row>()); }
   /// `dependent`: a kernel may start before the one before it has ended.
   status launch(cudaStream_t stream, bool dependent) {
     stream_ = stream;

@@ -16,6 +16,7 @@
 #include <tessera/kernels/cuda_entry_points.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
+#include <tessera/kernels/quantized/sm80/any_layout.hpp>
 #include <tessera/kernels/quantized/sm80/product.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_launch.hpp>
 #include <tessera/prim/cuda/launch.hpp>
@@ -61,8 +62,8 @@ class forward_row {
                         : decoded_first_.bytes();
   }
 
-  status launch(cudaStream_t stream) {
-    const bool dependent = cuda::starts_early<forward_row>();
+  /// `dependent`: a kernel may start before the one before it has ended.
+  status launch(cudaStream_t stream, bool dependent) {
     const bool exact = is_exact(args_.batch, args_.matrices, is_grouped());
     if (may_stream() && streamed_.served() &&
         (streamed_.is_exact() || !(exact && decoded_first_.takes_few()))) {
@@ -85,8 +86,8 @@ template <class Kernel>
 struct launcher {
   using args_type = quantized_kernel_args;
 
-  static forward_row<Kernel> of(const args_type& args, int multiprocessors, std::byte* workspace) {
-    return {args, workspace, multiprocessors};
+  static auto of(const args_type& args, int multiprocessors, std::byte* workspace) {
+    return sm80::any_layout<forward_row<Kernel>>(args, false, workspace, multiprocessors);
   }
 };
 

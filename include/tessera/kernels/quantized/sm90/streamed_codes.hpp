@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include <tessera/families/quantized/kernel_args.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/result.hpp>
 #include <tessera/kernels/quantized/sm80/thin_codes.hpp>
 #include <tessera/kernels/quantized/sm80/thin_lane.hpp>
 #include <tessera/prim/cuda/code_words.hpp>
@@ -210,24 +211,30 @@ __device__ __forceinline__ void load_eight_of_x(const ordered_rows& rows, std::i
 }
 
 /// A thread has eight columns, the words of a lane for one chunk, of one row. Blocks: of units, and
-/// of rows.
-template <thin_code Code>
+/// of rows. `Wide`: threads of a quad have the same chunk of four lanes and exchange words, so that
+/// each stores 16 bytes: for many rows.
+template <thin_code Code, bool Wide = false>
 __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows rows) {
   using line = code_line<Code>;
   prim::cuda::wait_for_grid_before();
   prim::cuda::let_next_grid_start();
   constexpr int units_of_line = line::columns / 8;
   const int units_of_stage = rows.lines * units_of_line;
-  const int unit = static_cast<int>(blockIdx.x) * order_threads + static_cast<int>(threadIdx.x);
-  if (unit >= rows.stages * units_of_stage) return;
-  const int stage = unit / units_of_stage, of_stage = unit % units_of_stage;
-  const int of_line = of_stage % units_of_line;
-  const int lane = of_line / line::chunks, chunk = of_line % line::chunks;
+  const int number = static_cast<int>(blockIdx.x) * order_threads + static_cast<int>(threadIdx.x);
+  const bool exists = number < rows.stages * units_of_stage;
+  if (!Wide && !exists) return;
+  const int of_line = number % units_of_line;
+  const int lane = Wide ? of_line % 4 : of_line / line::chunks;
+  const int chunk = Wide ? of_line / 4 : of_line % line::chunks;
+  const int unit = number - of_line + lane * line::chunks + chunk;
+  const int stage = number / units_of_stage, of_stage = number % units_of_stage;
   const int panels = units_of_stage / 8;
+  // Sixteen bytes of a row, the first of four: half a product of 16 columns.
+  const int half = (of_stage / units_of_line * line::chunks + chunk) * 4;
 #pragma unroll 1
   for (int row = static_cast<int>(blockIdx.y); row < rows.tiles * rows.height;
        row += static_cast<int>(gridDim.y)) {
-    std::uint32_t words[4];
+    std::uint32_t words[4], own[4];
     load_eight_of_x(rows, row, std::int64_t{unit} * 8, words);
     const int tile = row / rows.height, in_tile = row - tile * rows.height;
     const std::int64_t box = (std::int64_t{tile} * rows.stages + stage) * panels * rows.height;
@@ -235,14 +242,22 @@ __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows r
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t low = words[i / 2 * 2], high = words[i / 2 * 2 + 1];
-      const std::uint32_t own = !alternate   ? (i % 2 == 0 ? low : high)
-                                : i % 2 == 0 ? __byte_perm(low, high, 0x5410u)
-                                             : __byte_perm(low, high, 0x7632u);
-      // Sixteen bytes of a row: half a product of 16 columns.
-      const int half = (of_stage / units_of_line * line::chunks + chunk) * 4 + i;
-      const std::int64_t at =
-          (box + half / 8 * rows.height + in_tile) * 128 + ((half % 8) ^ (in_tile % 8)) * 16;
-      *reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(rows.to) + at + lane * 4) = own;
+      own[i] = !alternate   ? (i % 2 == 0 ? low : high)
+               : i % 2 == 0 ? __byte_perm(low, high, 0x5410u)
+                            : __byte_perm(low, high, 0x7632u);
+    }
+    const auto place_of = [&](int at) {
+      return static_cast<std::byte*>(rows.to) + (box + at / 8 * rows.height + in_tile) * 128 +
+             ((at % 8) ^ (in_tile % 8)) * 16;
+    };
+    if constexpr (Wide) {
+      const uint4 of_lanes = grouped_matmul::sm90::neighbours_of_quad(own);
+      if (exists) *reinterpret_cast<uint4*>(place_of(half + lane)) = of_lanes;
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<std::uint32_t*>(place_of(half + i) + lane * 4) = own[i];
+      }
     }
   }
 }

@@ -73,7 +73,8 @@ class streamed_kernels {
   template <thin_code Code, bool Nv, bool Short, int Rows>
   static streamed_kernel any() {
     return of_shape<streamed_shape<Code, Rows>>(&multiply_streamed<element, Code, Nv, Short, Rows>,
-                                                &order_rows<Code>, order_share::units);
+                                                &order_rows<Code, (Rows > 128)>,
+                                                order_share::units);
   }
   template <thin_code Code, bool Nv, int Span, int Rows>
   static streamed_kernel few() {

@@ -4,11 +4,16 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/grouped_matmul/sm90/result.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_shares.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
+#include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/transposed_tile.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::quantized::sm90 {
 
@@ -21,6 +26,14 @@ class streamed_results {
   static constexpr int tiles = shape::tiles;
   static constexpr int barrier = 1;               ///< of the warpgroups that multiply
   static constexpr int fours = tiles * Rows / 8;  ///< sums of a thread, by four
+  /// Of tall tiles two are stored together, outputs of 16 rows, and sums of several blocks come
+  /// many at a time; of others there are too few of them.
+  static constexpr bool tall = shape::lines == 1;
+  static constexpr int fours_of_unit = tall ? 2 : 1;
+  static constexpr int units = fours / fours_of_unit;
+  using unit_sums = float[fours_of_unit][4];
+  static constexpr int units_together = tall ? 8 : 1;   ///< that are summed up
+  static constexpr int blocks_together = tall ? 1 : 4;  ///< whose sums come
 
  public:
   using sums = float[tiles][Rows / 2];
@@ -32,19 +45,24 @@ class streamed_results {
   /// The end of a piece.
   __device__ __forceinline__ void finish(const streamed_piece& piece, sums& of) const {
     const result_place to = place_of(piece);
+    const auto four = [&](int i) -> float* { return of[i / (Rows / 8)] + i % (Rows / 8) * 4; };
     if (piece.count == args_.stages_of_tile || piece.count == 0) {
 #pragma unroll
-      for (int i = 0; i < fours; ++i) {
-        float* const four = of[i / (Rows / 8)] + i % (Rows / 8) * 4;
-        store(to, i, make_float4(four[0], four[1], four[2], four[3]));
+      for (int unit = 0; unit < units; ++unit) {
+        unit_sums of_unit;
+#pragma unroll
+        for (int i = 0; i < fours_of_unit * 4; ++i) {
+          of_unit[i / 4][i % 4] = four(unit * fours_of_unit)[i];
+        }
+        store(to, unit, of_unit);
       }
       return;
     }
     float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
 #pragma unroll
     for (int i = 0; i < fours; ++i) {
-      float* const four = of[i / (Rows / 8)] + i % (Rows / 8) * 4;
-      __stcg(own + i * shape::multiplying, make_float4(four[0], four[1], four[2], four[3]));
+      const float* const sum = four(i);
+      __stcg(own + i * shape::multiplying, make_float4(sum[0], sum[1], sum[2], sum[3]));
     }
     sum_up(piece, to);
   }
@@ -55,31 +73,67 @@ class streamed_results {
     int first_row, end_row;
     std::int64_t output;
     float scale;
+    bool by_eight;  ///< outputs of a row are stored eight at a time
   };
   __device__ __forceinline__ result_place place_of(const streamed_piece& piece) const {
     const streamed_rows rows(args_, piece.batch_tile, Rows);
     const bool scaled = args_.tensor_scale != nullptr && rows.matrix >= 0;
-    return {rows.first + static_cast<int>(t_) * 2, rows.end,
-            std::int64_t{piece.first_output} + output_,
-            scaled ? args_.tensor_scale[rows.matrix] : 1.0f};
+    const bool aligned = reinterpret_cast<std::uintptr_t>(args_.out.data) % 16 == 0 &&
+                         ((args_.out.row | args_.outputs) % 8) == 0;
+    return {rows.first, rows.end, std::int64_t{piece.first_output} + output_,
+            scaled ? args_.tensor_scale[rows.matrix] : 1.0f,
+            tall && aligned && size_of(args_.out.type) == 2};
   }
 
-  /// Four sums of two outputs, 8 apart, and of two rows.
-  __device__ __forceinline__ void store(const result_place& place, int i, float4 four) const {
-    const int row = place.first_row + i % (Rows / 8) * 8;
-    const std::int64_t output = place.output + i / (Rows / 8) * 64;
+  /// Sums of two outputs, 8 apart: four of them of two rows.
+  __device__ __forceinline__ void store(const result_place& place, int unit,
+                                        const unit_sums& sums) const {
+    const int first = unit * fours_of_unit;
+    const int row = place.first_row + first % (Rows / 8) * 8;
+    const std::int64_t output = place.output + first / (Rows / 8) * 64;
+    if constexpr (tall) {
+      if (place.by_eight) return store_by_eight(place, row, output, sums);
+    }
+#pragma unroll
+    for (int i = 0; i < fours_of_unit; ++i) {
+      store_four(place, row + i * 8 + static_cast<int>(t_) * 2, output, sums[i]);
+    }
+  }
+  __device__ __forceinline__ void store_four(const result_place& place, int row,
+                                             std::int64_t output, const float (&four)[4]) const {
     prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
       To* const first = to + row * args_.out.row + output;
       const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
       if (row < place.end_row) {
-        if (low) first[0] = prim::nearest<To>(four.x * place.scale);
-        if (high) first[8] = prim::nearest<To>(four.z * place.scale);
+        if (low) first[0] = prim::nearest<To>(four[0] * place.scale);
+        if (high) first[8] = prim::nearest<To>(four[2] * place.scale);
       }
       if (row + 1 < place.end_row) {
-        if (low) first[args_.out.row] = prim::nearest<To>(four.y * place.scale);
-        if (high) first[args_.out.row + 8] = prim::nearest<To>(four.w * place.scale);
+        if (low) first[args_.out.row] = prim::nearest<To>(four[1] * place.scale);
+        if (high) first[args_.out.row + 8] = prim::nearest<To>(four[3] * place.scale);
       }
     });
+  }
+  /// Of 16 rows: a tile of 8 x 8 that is turned over has eight outputs in the lanes of a quad,
+  /// which exchange them so that each stores 16 bytes of a row.
+  __device__ __forceinline__ void store_by_eight(const result_place& place, int first_row,
+                                                 std::int64_t output, const unit_sums& sums) const {
+    std::uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* const two = sums[i / 2] + i % 2 * 2;
+      const float a = two[0] * place.scale, b = two[1] * place.scale;
+      word[i] = prim::cuda::transposed_tile(args_.out.type == dtype::bf16
+                                                ? prim::cuda::half_words<bf16>::pack(a, b)
+                                                : prim::cuda::half_words<f16>::pack(a, b));
+    }
+    const uint4 eight = grouped_matmul::sm90::neighbours_of_quad(word);
+    const auto in_tile = static_cast<int>(threadIdx.x) % prim::cuda::warp_size / 4;
+    const int row = first_row + static_cast<int>(t_) / 2 * 8 + in_tile;
+    const std::int64_t first = output - in_tile + t_ % 2 * 8;
+    if (row >= place.end_row || first >= args_.outputs) return;
+    *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(args_.out.data) + row * args_.out.row +
+                              first) = eight;
   }
 
   /// The thread's sums of a tile that a block has left: every so many fours. `begins`: with the
@@ -93,7 +147,7 @@ class streamed_results {
   /// the sums each.
   __device__ __forceinline__ void sum_up(const streamed_piece& piece,
                                          const result_place& to) const {
-    const tile_share share(args_, piece.shared_tile, fours);
+    const tile_share share(args_, piece.shared_tile, units);
     const int parts = share.parts;
     prim::cuda::wait_for_threads(barrier, shape::multiplying);
     if (threadIdx.x == 0) shared_.parts = share.arrive(args_, piece.shared_tile);
@@ -102,13 +156,36 @@ class streamed_results {
 #pragma unroll 1
     for (int part = 0; part < parts; ++part) {
       if ((own >> part & 1) == 0) continue;
+      const int end = (part + 1) * units / parts;
 #pragma unroll 1
-      for (int i = part * fours / parts; i < (part + 1) * fours / parts; ++i) {
-        const float4 sum = share.sum_of_left([&](int block) {
-          return part_of(block, block == share.first) + i * shape::multiplying;
-        });
-        store(to, i, sum);
+      for (int unit = part * units / parts; unit < end; unit += units_together) {
+        sum_units(share, to, unit, end);
       }
+    }
+  }
+  /// Units from one on, which come together: a load takes as long as all of them.
+  __device__ __forceinline__ void sum_units(const tile_share& share, const result_place& to,
+                                            int first, int end) const {
+    unit_sums sums[units_together] = {};
+#pragma unroll blocks_together
+    for (int block = share.first; block <= share.last; ++block) {
+      const float4* const left = part_of(block, block == share.first);
+      float4 four[units_together][fours_of_unit];
+#pragma unroll
+      for (int i = 0; i < units_together * fours_of_unit; ++i) {
+        const int at = min(first * fours_of_unit + i, end * fours_of_unit - 1);
+        four[i / fours_of_unit][i % fours_of_unit] = __ldcg(left + at * shape::multiplying);
+      }
+#pragma unroll
+      for (int i = 0; i < units_together * fours_of_unit; ++i) {
+        const float4& own = four[i / fours_of_unit][i % fours_of_unit];
+        float(&sum)[4] = sums[i / fours_of_unit][i % fours_of_unit];
+        sum[0] += own.x, sum[1] += own.y, sum[2] += own.z, sum[3] += own.w;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < units_together; ++i) {
+      if (first + i < end) store(to, first + i, sums[i]);
     }
   }
 
