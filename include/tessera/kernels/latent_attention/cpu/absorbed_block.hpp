@@ -65,7 +65,7 @@ struct absorbed_scratch {
     nonfinite = carver.take(shape::block_keys);
     transposed = carver.take(shape::block_keys * score_columns);
     scores = carver.take(shape::columns_of(shape::block_rows) * shape::score_stride);
-    out = carver.take(shape::block_rows * shape::columns_of(args.value));
+    out = carver.take(shape::block_rows * shape::sum_stride(args.value));
   }
 
   std::int64_t query_stride;
@@ -153,8 +153,9 @@ class absorbed_block {
     in_place_.find(rows_.sequence().index, keys);
     load(keys, in_place_.first_copied());
     clear_behind_keys(keys.count);
-    queue(next);
-    lines_.spread(absorbed_in_place<Kernel>::steps_beside(width(), args_.value));
+    lines_.clear();
+    in_place_.queue(rows_.sequence().index, next, lines_);
+    lines_.spread(in_place_.steps_beside());
     const auto beside = [&] { lines_.step(); };
     in_place_.multiply_scores(q_, {scratch_.transposed, scratch_type::score_columns}, beside);
     turn_scores(keys.count, prim::tile_rows);
@@ -252,7 +253,8 @@ class absorbed_block {
   /// Beside the products with `keys` keys.
   void ask_for(const key_range& next, int keys) {
     queue(next);
-    const int tiles = std::max(static_cast<int>(sums_.stride()) / shape::panels::nr, 1) *
+    const auto columns = static_cast<int>(shape::columns_of(args_.value));
+    const int tiles = std::max(columns / shape::panels::nr, 1) *
                       ((rows_.count() + shape::mr - 1) / shape::mr);
     const int words_of_keys = prim::words_for<words>(keys);
     // A key with one number of each row has no step to spread them over.
@@ -320,12 +322,13 @@ class absorbed_block {
 
   /// O += P V, a register tile at a time.
   void add_values(int keys) {
+    const auto columns = static_cast<int>(shape::columns_of(args_.value));
     if constexpr (shape::on_tiles) {
       return absorbed_tiles<Kernel>::add_values(
           {sums_.scores(0), shape::score_stride}, rows_.count(), values_,
-          scratch_type::words_of(keys), {sums_.out(0), sums_.stride()});
+          scratch_type::words_of(keys), columns, {sums_.out(0), sums_.stride()});
     }
-    const int columns = static_cast<int>(sums_.stride()), count = prim::words_for<words>(keys);
+    const int count = prim::words_for<words>(keys);
     for (int column = 0; column < columns;) {
       const int in_slab = slabs<Kernel>::depth - column % slabs<Kernel>::depth;
       if (std::min(in_slab, columns - column) >= shape::panels::nr) {

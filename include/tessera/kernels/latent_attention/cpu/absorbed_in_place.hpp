@@ -20,6 +20,7 @@
 #include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
+#include <tessera/prim/cpu/line_queue.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::latent_attention::cpu {
@@ -46,12 +47,6 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   static constexpr int weight_stride = shape::block_keys + 16;
 
  public:
-  /// Calls of what goes on beside the products of a tile of latents, `columns` wide and with
-  /// `value` columns of values.
-  static constexpr int steps_beside(std::int64_t columns, std::int64_t value) {
-    return static_cast<int>(columns / tile_columns + value / (2 * tile_columns));
-  }
-
   /// Whether groups of sixteen latents lie in one page, rows of which are a constant distance
   /// apart, and columns are whole tiles.
   static bool takes(const latent_attention_kernel_args& args, int rows) {
@@ -80,7 +75,34 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
       if (args_.rope > 0) k_pe_[g] = at(args_.k_pe, sequence, key);
     }
   }
-  /// The first key of the range that is.
+  /// Calls of what goes on beside the products with them.
+  int steps_beside() const {
+    return groups_ * static_cast<int>((args_.latent + args_.rope + args_.value) / tile_columns);
+  }
+  /// The lines of a range of keys, in the order of memory where latents lie side by side.
+  void queue(std::int64_t sequence, const key_range& keys, prim::line_queue& lines) const {
+    constexpr auto size = static_cast<std::int64_t>(sizeof(bf16));
+    const std::int64_t bytes = row_bytes(args_.ckv);
+    for (int c = 0; c < keys.count; c += tile) {
+      const int count = std::min(tile, keys.count - c);
+      const bf16* const latent = at(args_.ckv, sequence, keys.key0 + c);
+      const bf16* const rope =
+          args_.rope > 0 ? at(args_.k_pe, sequence, keys.key0 + c) : latent + args_.latent;
+      if (rope == latent + args_.latent && bytes == (args_.latent + args_.rope) * size &&
+          (args_.rope == 0 || row_bytes(args_.k_pe) == bytes)) {
+        lines.add(latent, count * bytes);
+        continue;
+      }
+      for (int i = 0; i < count; ++i) {
+        lines.add(latent + i * (bytes / size), args_.latent * size);
+        if (args_.rope > 0) {
+          lines.add(rope + i * (row_bytes(args_.k_pe) / size), args_.rope * size);
+        }
+      }
+    }
+  }
+
+  /// The first key of the range that is read from `copies`.
   int first_copied() const { return whole_groups_ * tile; }
   /// From here on all are.
   void read_copies() { whole_groups_ = 0; }
@@ -110,10 +132,9 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
     const auto value = static_cast<int>(args_.value);
     int column = 0;
     for (; column + 2 * tile_columns <= value; column += 2 * tile_columns) {
-      beside();
-      add_columns<2>(column, to);
+      add_columns<2>(column, to, beside);
     }
-    if (column < value) add_columns<1>(column, to);
+    if (column < value) add_columns<1>(column, to, beside);
   }
 
   void order_columns(float* row) const {
@@ -171,12 +192,12 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
     for_each<Groups>([]<int Group>() { tiles::template zero<Group>(); });
     const auto width = static_cast<int>(args_.latent + args_.rope);
     for (int column = 0; column < width; column += tile_columns) {
-      beside();
       tiles::template load<4>(q.at(column / 2, 0), std::int64_t{q.stride(0)} * word_bytes);
       for_each<Groups>([&]<int Group>() {
         constexpr int latents = 5 + Group % 3;
         load<latents>(Group, column);
         tiles::template multiply_add<Group, latents, 4>();
+        beside();
       });
     }
     for_each<Groups>([&]<int Group>() {
@@ -185,8 +206,8 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   }
 
   /// Blocks of 32 columns, whose parities are two tiles of sums each.
-  template <int Blocks>
-  void add_columns(int column, const word_rows& to) const {
+  template <int Blocks, class Beside>
+  void add_columns(int column, const word_rows& to, const Beside& beside) const {
     const std::int64_t bytes = to.stride * word_bytes;
     const auto sums = [&](int number) { return to.at(0, column + number * prim::tile_width); };
     for_each<2 * Blocks>([&]<int Sum>() { tiles::template load<Sum>(sums(Sum), bytes); });
@@ -198,6 +219,7 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
         load<6 + Block>(group, column + Block * tile_columns);
         tiles::template multiply_add<2 * Block, 4, 6 + Block>();
         tiles::template multiply_add<2 * Block + 1, 5, 6 + Block>();
+        beside();
       });
     }
     for_each<2 * Blocks>([&]<int Sum>() { tiles::template store<Sum>(sums(Sum), bytes); });

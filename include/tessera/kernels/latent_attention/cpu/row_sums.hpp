@@ -87,7 +87,7 @@ class row_sums {
         mod_(args, rows),
         scores_(scores),
         out_(out),
-        stride_(shape::columns_of(args.value)) {
+        stride_(shape::sum_stride(args.value)) {
     for (std::int64_t at = 0; at < rows.count() * stride_; at += vec::width) {
       vec::store(out + at, vec::zero());
     }
@@ -95,7 +95,7 @@ class row_sums {
 
   float* scores(int r) const { return scores_ + r * shape::score_stride; }
   float* out(int r) const { return out_ + r * stride_; }
-  /// Of rows of `out`, in whole registers.
+  /// Of rows of `out`, whole registers.
   std::int64_t stride() const { return stride_; }
 
   /// Products of row `r` with the keys become weights relative to its maximum so far. Returns what
