@@ -82,6 +82,7 @@ class absorbed_block {
   using shape = traits<Kernel>;
   using isa_type = typename shape::isa_type;
   using vec = typename shape::vec;
+  using reg = typename shape::reg;
   using scratch_type = absorbed_scratch<Kernel>;
   using words = typename scratch_type::words;
   using element = typename scratch_type::element;
@@ -157,17 +158,23 @@ class absorbed_block {
     in_place_.queue(rows_.sequence().index, next, lines_);
     lines_.spread(in_place_.steps_beside());
     const auto beside = [&] { lines_.step(); };
-    in_place_.multiply_scores(q_, {scratch_.transposed, scratch_type::score_columns}, beside);
-    turn_scores(keys.count, prim::tile_rows);
+    const word_rows products{scratch_.transposed, scratch_type::score_columns};
+    in_place_.multiply_scores(q_, products, beside);
     bool finite = has_finite_scores(keys.count);
-    if (!finite) {
-      load(keys);
-      in_place_.read_copies();
-      finite = clear_nonfinite(keys.count);
+    const auto set_weights = [&](int r, int key, reg weights) {
+      in_place_.set_weights(r, key, weights);
+    };
+    if (!finite || !sums_.weigh_columns(keys, products, set_weights)) {
+      turn_scores(keys.count, prim::tile_rows);
+      if (!finite) {
+        load(keys);
+        in_place_.read_copies();
+        finite = clear_nonfinite(keys.count);
+      }
+      for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
+      if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
+      for (int r = 0; r < rows_.count(); ++r) in_place_.set_weights(r, sums_.scores(r));
     }
-    for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
-    if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
-    for (int r = 0; r < rows_.count(); ++r) in_place_.set_weights(r, sums_.scores(r));
     in_place_.add_values({sums_.out(0), sums_.stride()}, beside);
   }
 

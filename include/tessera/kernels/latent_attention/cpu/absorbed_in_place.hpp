@@ -11,7 +11,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/latent_attention/cpu/absorbed_tiles.hpp>
@@ -37,7 +36,10 @@ template <class Kernel>
 requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   using shape = traits<Kernel>;
   using tiles = prim::tiles;
-  using latent_slabs = slabs<Kernel, typename shape::latent_words>;
+  using words = typename shape::latent_words;
+  using latent_slabs = slabs<Kernel, words>;
+  using vec = typename shape::vec;
+  using reg = typename shape::reg;
   static constexpr int tile = prim::tile_rows;
   static constexpr int word_bytes = 4;
   static constexpr int tile_columns = 2 * prim::tile_width;  ///< of a row of words
@@ -115,15 +117,15 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
         [&]<int Groups>() { this->template multiply_groups<Groups>(q, to, beside); });
   }
 
-  /// Weights of a row, rounded to bf16, as words of both parities.
+  /// Weights of a row and sixteen keys from `key` on, rounded to bf16, as words of both parities.
+  TESSERA_INLINE void set_weights(int r, int key, reg weights) const {
+    float* const even = weights_ + r * weight_stride + key;
+    vec::store(even, words::pairs(weights, vec::zero()));
+    vec::store(even + tile * weight_stride, words::pairs(vec::zero(), weights));
+  }
+  /// Those of a row and all keys.
   void set_weights(int r, const float* from) const {
-    float* const even = weights_ + r * weight_stride;
-    float* const odd = even + tile * weight_stride;
-    for (int c = 0; c < groups_ * tile; ++c) {
-      const auto bits = std::uint32_t{std::bit_cast<std::uint16_t>(bf16(from[c]))};
-      even[c] = std::bit_cast<float>(bits);
-      odd[c] = std::bit_cast<float>(bits << 16);
-    }
+    for (int c = 0; c < groups_ * tile; c += tile) set_weights(r, c, vec::load(from + c));
   }
 
   /// O += P V.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <tessera/kernels/latent_attention/cpu/column_softmax.hpp>
 #include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
 #include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
@@ -109,6 +110,22 @@ class row_sums {
       });
     }
     return factor;
+  }
+
+  /// The same for all rows where products lie key by row, up to a register of rows: calls
+  /// weights(row, key, weights of a register of keys) and rescales the sums. False, and nothing has
+  /// changed, where scores of whole registers of keys are not all there is to it.
+  template <class Weights>
+  bool weigh_columns(const key_range& keys, const word_rows& products, const Weights& weights) {
+    using columns = column_softmax<Kernel>;
+    if (keys.count % columns::width != 0 || !mod_.is_plain(keys)) return false;
+    float factors[columns::width];
+    if (!columns::update(state_, rows_.count(), products, keys.count, mod_.scale(), weights,
+                         factors)) {
+      return false;
+    }
+    for (int r = 0; r < rows_.count(); ++r) rescale(r, factors[r]);
+    return true;
   }
 
   void rescale(int r, float factor) { scale_row<Kernel>(summed(), r, factor); }
