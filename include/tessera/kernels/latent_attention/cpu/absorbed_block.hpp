@@ -154,26 +154,33 @@ class absorbed_block {
     in_place_.find(rows_.sequence().index, keys);
     load(keys, in_place_.first_copied());
     clear_behind_keys(keys.count);
-    lines_.clear();
-    in_place_.queue(rows_.sequence().index, next, lines_);
-    lines_.spread(in_place_.steps_beside());
-    const auto beside = [&] { lines_.step(); };
+    latent_lines lines;
+    in_place_.list(rows_.sequence().index, next, lines);
+    lines.spread(in_place_.steps_beside());
+    const auto beside = [&] { lines.step(); };
     const word_rows products{scratch_.transposed, scratch_type::score_columns};
     in_place_.multiply_scores(q_, products, beside);
     bool finite = has_finite_scores(keys.count);
     const auto set_weights = [&](int r, int key, reg weights) {
       in_place_.set_weights(r, key, weights);
     };
-    if (!finite || !sums_.weigh_columns(keys, products, set_weights)) {
+    const std::uint32_t left =
+        finite ? sums_.weigh_columns(keys, products, set_weights) : row_sums<Kernel>::all_rows;
+    if (left != 0) {
       turn_scores(keys.count, prim::tile_rows);
       if (!finite) {
         load(keys);
         in_place_.read_copies();
         finite = clear_nonfinite(keys.count);
       }
-      for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
+      const auto for_each_left = [&](const auto& body) {
+        for (int r = 0; r < rows_.count(); ++r) {
+          if ((left >> r & 1u) != 0) body(r);
+        }
+      };
+      for_each_left([&](int r) { sums_.rescale(r, sums_.weigh(r, keys)); });
       if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
-      for (int r = 0; r < rows_.count(); ++r) in_place_.set_weights(r, sums_.scores(r));
+      for_each_left([&](int r) { in_place_.set_weights(r, sums_.scores(r)); });
     }
     in_place_.add_values({sums_.out(0), sums_.stride()}, beside);
   }

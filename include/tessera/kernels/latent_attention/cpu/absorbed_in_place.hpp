@@ -14,12 +14,12 @@
 #include <cstdint>
 
 #include <tessera/kernels/latent_attention/cpu/absorbed_tiles.hpp>
+#include <tessera/kernels/latent_attention/cpu/latent_lines.hpp>
 #include <tessera/kernels/latent_attention/cpu/operand.hpp>
 #include <tessera/kernels/latent_attention/cpu/pages.hpp>
 #include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/prim/cpu/gemm/tiles.hpp>
-#include <tessera/prim/cpu/line_queue.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::latent_attention::cpu {
@@ -79,27 +79,20 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   }
   /// Calls of what goes on beside the products with them.
   int steps_beside() const {
-    return groups_ * static_cast<int>((args_.latent + args_.rope + args_.value) / tile_columns);
+    return static_cast<int>((args_.latent + args_.rope + groups_ * args_.value) / tile_columns);
   }
-  /// The lines of a range of keys, in the order of memory where latents lie side by side.
-  void queue(std::int64_t sequence, const key_range& keys, prim::line_queue& lines) const {
+  /// The lines of a range of keys.
+  void list(std::int64_t sequence, const key_range& keys, latent_lines& lines) const {
     constexpr auto size = static_cast<std::int64_t>(sizeof(bf16));
-    const std::int64_t bytes = row_bytes(args_.ckv);
     for (int c = 0; c < keys.count; c += tile) {
       const int count = std::min(tile, keys.count - c);
-      const bf16* const latent = at(args_.ckv, sequence, keys.key0 + c);
-      const bf16* const rope =
-          args_.rope > 0 ? at(args_.k_pe, sequence, keys.key0 + c) : latent + args_.latent;
-      if (rope == latent + args_.latent && bytes == (args_.latent + args_.rope) * size &&
-          (args_.rope == 0 || row_bytes(args_.k_pe) == bytes)) {
-        lines.add(latent, count * bytes);
-        continue;
-      }
+      const bf16* const latents = at(args_.ckv, sequence, keys.key0 + c);
+      const bf16* const ropes =
+          args_.rope > 0 ? at(args_.k_pe, sequence, keys.key0 + c) : nullptr;
       for (int i = 0; i < count; ++i) {
-        lines.add(latent + i * (bytes / size), args_.latent * size);
-        if (args_.rope > 0) {
-          lines.add(rope + i * (row_bytes(args_.k_pe) / size), args_.rope * size);
-        }
+        lines.add(latents + i * (row_bytes(args_.ckv) / size), args_.latent * size);
+        if (ropes == nullptr) continue;
+        lines.add(ropes + i * (row_bytes(args_.k_pe) / size), args_.rope * size);
       }
     }
   }
@@ -194,12 +187,12 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
     for_each<Groups>([]<int Group>() { tiles::template zero<Group>(); });
     const auto width = static_cast<int>(args_.latent + args_.rope);
     for (int column = 0; column < width; column += tile_columns) {
+      beside();
       tiles::template load<4>(q.at(column / 2, 0), std::int64_t{q.stride(0)} * word_bytes);
       for_each<Groups>([&]<int Group>() {
         constexpr int latents = 5 + Group % 3;
         load<latents>(Group, column);
         tiles::template multiply_add<Group, latents, 4>();
-        beside();
       });
     }
     for_each<Groups>([&]<int Group>() {

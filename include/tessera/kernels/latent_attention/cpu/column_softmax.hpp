@@ -3,6 +3,8 @@
 // register of rows whose scores nothing else looks at.
 #pragma once
 
+#include <cstdint>
+
 #include <tessera/kernels/latent_attention/cpu/absorbed_tiles.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
 #include <tessera/prim/common/host_device.hpp>
@@ -23,10 +25,11 @@ class column_softmax {
 
   /// Calls weights(row, key, weights of `width` keys) for products with `keys` keys, whole
   /// registers of them, updates the states of `rows` rows, and writes what their sums up to then
-  /// are to be multiplied by. False, and no state has changed, if the sum of a row is not finite.
+  /// are to be multiplied by. Gives the rows whose weights have no finite sum, a bit each: their
+  /// states stay as they are, and so do their sums.
   template <class Weights>
-  static bool update(prim::softmax_state* state, int rows, const word_rows& products, int keys,
-                     float scale, const Weights& weights, float* factors) {
+  static std::uint32_t update(prim::softmax_state* state, int rows, const word_rows& products,
+                              int keys, float scale, const Weights& weights, float* factors) {
     const reg factor = vec::broadcast(scale);
     const auto logits_of = [&](int key) { return vec::mul(vec::load(products.at(key, 0)), factor); };
     float before[width], after[width], sums[width];
@@ -47,14 +50,14 @@ class column_softmax {
     }
     vec::store(sums, sum);
     vec::store(factors, prim::exp_of<isa_type>(vec::sub(vec::load(before), maximum)));
+    std::uint32_t left = 0;
     for (int r = 0; r < rows; ++r) {
-      if (sums[r] * 0.0f != 0.0f) return false;
+      const bool is_finite = sums[r] * 0.0f == 0.0f;
+      if (!is_finite) left |= std::uint32_t{1} << r;
+      if (!is_finite || before[r] == after[r]) factors[r] = 1.0f;
+      if (is_finite) state[r] = {after[r], state[r].denominator * factors[r] + sums[r]};
     }
-    for (int r = 0; r < rows; ++r) {
-      if (before[r] == after[r]) factors[r] = 1.0f;
-      state[r] = {after[r], state[r].denominator * factors[r] + sums[r]};
-    }
-    return true;
+    return left;
   }
 
  private:

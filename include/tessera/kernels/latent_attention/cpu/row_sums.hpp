@@ -112,21 +112,21 @@ class row_sums {
     return factor;
   }
 
-  /// The same for all rows where products lie key by row, up to a register of rows: calls
-  /// weights(row, key, weights of a register of keys) and rescales the sums. False, and nothing has
-  /// changed, where scores of whole registers of keys are not all there is to it.
+  /// The same where products lie key by row, up to a register of rows: calls weights(row, key,
+  /// weights of a register of keys) and rescales the sums. Gives the rows to which nothing has
+  /// happened, a bit each: all where scores of whole registers of keys are not all there is to it.
   template <class Weights>
-  bool weigh_columns(const key_range& keys, const word_rows& products, const Weights& weights) {
+  std::uint32_t weigh_columns(const key_range& keys, const word_rows& products,
+                              const Weights& weights) {
     using columns = column_softmax<Kernel>;
-    if (keys.count % columns::width != 0 || !mod_.is_plain(keys)) return false;
+    if (keys.count % columns::width != 0 || !mod_.is_plain(keys)) return all_rows;
     float factors[columns::width];
-    if (!columns::update(state_, rows_.count(), products, keys.count, mod_.scale(), weights,
-                         factors)) {
-      return false;
-    }
+    const std::uint32_t left = columns::update(state_, rows_.count(), products, keys.count,
+                                               mod_.scale(), weights, factors);
     for (int r = 0; r < rows_.count(); ++r) rescale(r, factors[r]);
-    return true;
+    return left;
   }
+  static constexpr std::uint32_t all_rows = ~std::uint32_t{0};
 
   void rescale(int r, float factor) { scale_row<Kernel>(summed(), r, factor); }
 
