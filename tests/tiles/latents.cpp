@@ -55,14 +55,13 @@ struct decode_call {
 
   void run(int threads = 0) {
     auto seen = static_cast<std::int32_t>(size.keys);
-    const status done =
-        flash_mla_decode({.q = view(q.data(), {1, 1, size.heads, width}),
-                          .kv_cache = view(cache.data(), {pages, size.page, 1, width}),
-                          .block_table = view(table.data(), {1, pages}),
-                          .seqlens_k = view(&seen, {1}),
-                          .out = view(out.data(), {1, 1, size.heads, size.latent})},
-                         {.softmax_scale = 0.1, .v_dim = size.latent},
-                         {.row = row, .threads = threads});
+    const status done = flash_mla_decode(
+        {.q = view(q.data(), {1, 1, size.heads, width}),
+         .kv_cache = view(cache.data(), {pages, size.page, 1, width}),
+         .block_table = view(table.data(), {1, pages}),
+         .seqlens_k = view(&seen, {1}),
+         .out = view(out.data(), {1, 1, size.heads, size.latent})},
+        {.softmax_scale = 0.1, .v_dim = size.latent}, {.row = row, .threads = threads});
     ASSERT_TRUE(done) << done.message();
   }
 
@@ -148,8 +147,8 @@ TEST(tiles, latents_that_are_no_numbers_reach_those_who_see_them) {
 /// A query with an element that is no number, or infinite, makes no numbers of its own row alone.
 TEST(tiles, queries_that_are_no_numbers_stay_in_their_row) {
   constexpr std::int64_t head = 3;
-  for (const float element : {std::numeric_limits<float>::quiet_NaN(),
-                              std::numeric_limits<float>::infinity(), 1e38f}) {
+  for (const float element :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e38f}) {
     for (const std::int64_t keys : {64, 99, 128}) {
       SCOPED_TRACE(std::to_string(element) + ", " + std::to_string(keys) + " keys");
       decode_call call({.keys = keys});

@@ -268,8 +268,8 @@ class absorbed_block {
   void ask_for(const key_range& next, int keys) {
     queue(next);
     const auto columns = static_cast<int>(shape::columns_of(args_.value));
-    const int tiles = std::max(columns / shape::panels::nr, 1) *
-                      ((rows_.count() + shape::mr - 1) / shape::mr);
+    const int tiles =
+        std::max(columns / shape::panels::nr, 1) * ((rows_.count() + shape::mr - 1) / shape::mr);
     const int words_of_keys = prim::words_for<words>(keys);
     // A key with one number of each row has no step to spread them over.
     const int steps = latents_.steps_beside(keys, rows_.count()) +

@@ -131,10 +131,12 @@ class absorbed_forward {
     return std::max<std::int64_t>(
         latent_schedule::parts_of(args_.pages.most_pages * args_.pages.page_size), 1);
   }
-  /// Parts that threads share among them, where blocks are too few for threads of unequal speed to
-  /// end together; 0: each block goes through its own, one after the other.
+  /// Parts that threads share among them, where blocks are too few for all threads, or, if that
+  /// takes little memory, for threads of unequal speed to end together; 0: each block goes through
+  /// its own, one after the other.
   std::int64_t room_for_parts(int threads) const {
-    constexpr std::int64_t most_bytes_of_parts = std::int64_t{1} << 28;
+    constexpr std::int64_t most_bytes = std::int64_t{1} << 28;
+    constexpr std::int64_t few_bytes = std::int64_t{1} << 25;
     constexpr std::int64_t most_blocks_of_thread = 8;
     const auto bytes = static_cast<std::int64_t>(part_bytes());
     const std::int64_t rows = args_.length * args_.heads;
@@ -143,10 +145,9 @@ class absorbed_forward {
             ? args_.entries + rows / shape::block_rows
             : args_.entries * ((rows + shape::block_rows - 1) / shape::block_rows);
     const std::int64_t parts = blocks * most_parts();
-    return threads > 1 && blocks <= most_blocks_of_thread * threads &&
-                   parts <= most_bytes_of_parts / bytes
-               ? parts
-               : 0;
+    const bool idle = 2 * blocks <= threads;
+    const bool shared = idle || (threads > 1 && blocks <= most_blocks_of_thread * threads);
+    return shared && parts <= (idle ? most_bytes : few_bytes) / bytes ? parts : 0;
   }
 
   /// The number of each sequence's first block, and of all blocks.

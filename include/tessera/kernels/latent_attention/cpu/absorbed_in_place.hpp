@@ -87,8 +87,7 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
     for (int c = 0; c < keys.count; c += tile) {
       const int count = std::min(tile, keys.count - c);
       const bf16* const latents = at(args_.ckv, sequence, keys.key0 + c);
-      const bf16* const ropes =
-          args_.rope > 0 ? at(args_.k_pe, sequence, keys.key0 + c) : nullptr;
+      const bf16* const ropes = args_.rope > 0 ? at(args_.k_pe, sequence, keys.key0 + c) : nullptr;
       for (int i = 0; i < count; ++i) {
         lines.add(latents + i * (row_bytes(args_.ckv) / size), args_.latent * size);
         if (ropes == nullptr) continue;

@@ -31,7 +31,9 @@ class column_softmax {
   static std::uint32_t update(prim::softmax_state* state, int rows, const word_rows& products,
                               int keys, float scale, const Weights& weights, float* factors) {
     const reg factor = vec::broadcast(scale);
-    const auto logits_of = [&](int key) { return vec::mul(vec::load(products.at(key, 0)), factor); };
+    const auto logits_of = [&](int key) {
+      return vec::mul(vec::load(products.at(key, 0)), factor);
+    };
     float before[width], after[width], sums[width];
     for (int r = 0; r < width; ++r) before[r] = r < rows ? state[r].maximum : prim::minus_infinity;
     const reg maximum = vec::max(maximum_of(keys, logits_of), vec::load(before));

@@ -1,6 +1,7 @@
 // The cache lines of the next tile of latents, asked for a few at a time beside the products of
 // this one. Latents lie in long runs, of a whole page if nothing is between them: asked for in the
-// order of memory the hardware's prefetcher goes ahead, and no row has to be looked up for each line.
+// order of memory the hardware's prefetcher goes ahead, and no row has to be looked up for each
+// line.
 #pragma once
 
 #include <algorithm>
