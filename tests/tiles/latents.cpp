@@ -163,7 +163,7 @@ TEST(tiles, queries_that_are_no_numbers_stay_in_their_row) {
         if (static_cast<std::int64_t>(at) / call.size.latent == head) continue;
         ASSERT_EQ(out[at].bits, call.out[at].bits) << at;
       }
-      if (element > 1e37f && element < 1e39f) continue;
+      if (std::isfinite(element)) continue;
       for (std::int64_t d = 0; d < call.size.latent; ++d) {
         const bf16 found = out[static_cast<std::size_t>(head * call.size.latent + d)];
         ASSERT_TRUE(std::isnan(static_cast<float>(found))) << d;
