@@ -67,7 +67,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0216e17263d8e659";
+  if (kind == device_kind::cpu) return "bd23aca4b0c2bee3";
   if (kind == device_kind::cuda) return "3101bc9c1bde345e";
   return {};
 }
