@@ -53,15 +53,15 @@ struct decode_call {
     return cache.data() + (page * size.page + j % size.page) * width;
   }
 
-  void run() {
+  void run(int threads = 0) {
     auto seen = static_cast<std::int32_t>(size.keys);
-    const status done =
-        flash_mla_decode({.q = view(q.data(), {1, 1, size.heads, width}),
-                          .kv_cache = view(cache.data(), {pages, size.page, 1, width}),
-                          .block_table = view(table.data(), {1, pages}),
-                          .seqlens_k = view(&seen, {1}),
-                          .out = view(out.data(), {1, 1, size.heads, size.latent})},
-                         {.softmax_scale = 0.1, .v_dim = size.latent}, {.row = row});
+    const status done = flash_mla_decode(
+        {.q = view(q.data(), {1, 1, size.heads, width}),
+         .kv_cache = view(cache.data(), {pages, size.page, 1, width}),
+         .block_table = view(table.data(), {1, pages}),
+         .seqlens_k = view(&seen, {1}),
+         .out = view(out.data(), {1, 1, size.heads, size.latent})},
+        {.softmax_scale = 0.1, .v_dim = size.latent}, {.row = row, .threads = threads});
     ASSERT_TRUE(done) << done.message();
   }
 
@@ -140,6 +140,46 @@ TEST(tiles, latents_that_are_no_numbers_reach_those_who_see_them) {
       EXPECT_TRUE(std::all_of(call.out.begin(), call.out.end(), [](bf16 x) {
         return std::isnan(static_cast<float>(x));
       })) << key;
+    }
+  }
+}
+
+/// A query with an element that is no number, or infinite, makes no numbers of its own row alone.
+TEST(tiles, queries_that_are_no_numbers_stay_in_their_row) {
+  constexpr std::int64_t head = 3;
+  for (const float element :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e38f}) {
+    for (const std::int64_t keys : {64, 99, 128}) {
+      SCOPED_TRACE(std::to_string(element) + ", " + std::to_string(keys) + " keys");
+      decode_call call({.keys = keys});
+      bf16& changed = call.q[static_cast<std::size_t>(head * call.width + 7)];
+      const bf16 before = changed;
+      changed = bf16(element);
+      call.run();
+      const std::vector<bf16> out = call.out;
+      changed = before;
+      call.run();
+      for (std::size_t at = 0; at < out.size(); ++at) {
+        if (static_cast<std::int64_t>(at) / call.size.latent == head) continue;
+        ASSERT_EQ(out[at].bits, call.out[at].bits) << at;
+      }
+      if (std::isfinite(element)) continue;
+      for (std::int64_t d = 0; d < call.size.latent; ++d) {
+        const bf16 found = out[static_cast<std::size_t>(head * call.size.latent + d)];
+        ASSERT_TRUE(std::isnan(static_cast<float>(found))) << d;
+      }
+    }
+  }
+}
+
+TEST(tiles, threads_share_latents_and_change_no_bit) {
+  decode_call call({.keys = 6000, .page = 64});
+  call.run(1);
+  const std::vector<bf16> out = call.out;
+  for (const int threads : {2, 3, 16}) {
+    call.run(threads);
+    for (std::size_t at = 0; at < out.size(); ++at) {
+      ASSERT_EQ(out[at].bits, call.out[at].bits) << at << ", " << threads << " threads";
     }
   }
 }

@@ -65,7 +65,7 @@ struct absorbed_scratch {
     nonfinite = carver.take(shape::block_keys);
     transposed = carver.take(shape::block_keys * score_columns);
     scores = carver.take(shape::columns_of(shape::block_rows) * shape::score_stride);
-    out = carver.take(shape::block_rows * shape::columns_of(args.value));
+    out = carver.take(shape::block_rows * shape::sum_stride(args.value));
   }
 
   std::int64_t query_stride;
@@ -82,6 +82,7 @@ class absorbed_block {
   using shape = traits<Kernel>;
   using isa_type = typename shape::isa_type;
   using vec = typename shape::vec;
+  using reg = typename shape::reg;
   using scratch_type = absorbed_scratch<Kernel>;
   using words = typename scratch_type::words;
   using element = typename scratch_type::element;
@@ -153,20 +154,34 @@ class absorbed_block {
     in_place_.find(rows_.sequence().index, keys);
     load(keys, in_place_.first_copied());
     clear_behind_keys(keys.count);
-    queue(next);
-    lines_.spread(absorbed_in_place<Kernel>::steps_beside(width(), args_.value));
-    const auto beside = [&] { lines_.step(); };
-    in_place_.multiply_scores(q_, {scratch_.transposed, scratch_type::score_columns}, beside);
-    turn_scores(keys.count, prim::tile_rows);
+    latent_lines lines;
+    in_place_.list(rows_.sequence().index, next, lines);
+    lines.spread(in_place_.steps_beside());
+    const auto beside = [&] { lines.step(); };
+    const word_rows products{scratch_.transposed, scratch_type::score_columns};
+    in_place_.multiply_scores(q_, products, beside);
     bool finite = has_finite_scores(keys.count);
-    if (!finite) {
-      load(keys);
-      in_place_.read_copies();
-      finite = clear_nonfinite(keys.count);
+    const auto set_weights = [&](int r, int key, reg weights) {
+      in_place_.set_weights(r, key, weights);
+    };
+    const std::uint32_t left =
+        finite ? sums_.weigh_columns(keys, products, set_weights) : row_sums<Kernel>::all_rows;
+    if (left != 0) {
+      turn_scores(keys.count, prim::tile_rows);
+      if (!finite) {
+        load(keys);
+        in_place_.read_copies();
+        finite = clear_nonfinite(keys.count);
+      }
+      const auto for_each_left = [&](const auto& body) {
+        for (int r = 0; r < rows_.count(); ++r) {
+          if ((left >> r & 1u) != 0) body(r);
+        }
+      };
+      for_each_left([&](int r) { sums_.rescale(r, sums_.weigh(r, keys)); });
+      if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
+      for_each_left([&](int r) { in_place_.set_weights(r, sums_.scores(r)); });
     }
-    for (int r = 0; r < rows_.count(); ++r) sums_.rescale(r, sums_.weigh(r, keys));
-    if (!finite) sums_.add_nonfinite(keys.count, scratch_.nonfinite);
-    for (int r = 0; r < rows_.count(); ++r) in_place_.set_weights(r, sums_.scores(r));
     in_place_.add_values({sums_.out(0), sums_.stride()}, beside);
   }
 
@@ -252,8 +267,9 @@ class absorbed_block {
   /// Beside the products with `keys` keys.
   void ask_for(const key_range& next, int keys) {
     queue(next);
-    const int tiles = std::max(static_cast<int>(sums_.stride()) / shape::panels::nr, 1) *
-                      ((rows_.count() + shape::mr - 1) / shape::mr);
+    const auto columns = static_cast<int>(shape::columns_of(args_.value));
+    const int tiles =
+        std::max(columns / shape::panels::nr, 1) * ((rows_.count() + shape::mr - 1) / shape::mr);
     const int words_of_keys = prim::words_for<words>(keys);
     // A key with one number of each row has no step to spread them over.
     const int steps = latents_.steps_beside(keys, rows_.count()) +
@@ -320,12 +336,13 @@ class absorbed_block {
 
   /// O += P V, a register tile at a time.
   void add_values(int keys) {
+    const auto columns = static_cast<int>(shape::columns_of(args_.value));
     if constexpr (shape::on_tiles) {
       return absorbed_tiles<Kernel>::add_values(
           {sums_.scores(0), shape::score_stride}, rows_.count(), values_,
-          scratch_type::words_of(keys), {sums_.out(0), sums_.stride()});
+          scratch_type::words_of(keys), columns, {sums_.out(0), sums_.stride()});
     }
-    const int columns = static_cast<int>(sums_.stride()), count = prim::words_for<words>(keys);
+    const int count = prim::words_for<words>(keys);
     for (int column = 0; column < columns;) {
       const int in_slab = slabs<Kernel>::depth - column % slabs<Kernel>::depth;
       if (std::min(in_slab, columns - column) >= shape::panels::nr) {

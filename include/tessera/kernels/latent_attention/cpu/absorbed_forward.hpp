@@ -102,6 +102,12 @@ class absorbed_forward {
     std::size_t bytes;
   };
 
+  /// Of a block. Packed, any sequence may have whole blocks.
+  static std::int64_t most_rows(const latent_attention_kernel_args& args) {
+    const std::int64_t rows = args.length * args.heads;
+    return std::min<std::int64_t>(shape::block_rows, std::max<std::int64_t>(rows, 1));
+  }
+
   /// The sums of a block of rows over a part of its keys.
   static std::size_t bytes_of_part(const latent_attention_kernel_args& args) {
     prim::float_carver carver(nullptr);
@@ -111,9 +117,9 @@ class absorbed_forward {
   std::size_t part_bytes() const { return bytes_of_part(args_); }
   static summed_rows sums_at(const latent_attention_kernel_args& args, int rows,
                              prim::float_carver& carver) {
-    const std::int64_t stride = shape::columns_of(args.value);
-    float* const out = carver.take(shape::block_rows * stride);
-    return {out, carver.take<prim::softmax_state>(shape::block_rows), stride, rows};
+    const std::int64_t stride = shape::sum_stride(args.value), room = most_rows(args);
+    float* const out = carver.take(room * stride);
+    return {out, carver.take<prim::softmax_state>(room), stride, rows};
   }
   summed_rows sums_at(std::byte* memory, int rows) const {
     prim::float_carver carver(memory);
@@ -125,10 +131,13 @@ class absorbed_forward {
     return std::max<std::int64_t>(
         latent_schedule::parts_of(args_.pages.most_pages * args_.pages.page_size), 1);
   }
-  /// Parts that threads share among them, where blocks are too few for all threads; 0: each block
-  /// goes through its own, one after the other.
+  /// Parts that threads share among them, where blocks are too few for all threads, or, if that
+  /// takes little memory, for threads of unequal speed to end together; 0: each block goes through
+  /// its own, one after the other.
   std::int64_t room_for_parts(int threads) const {
-    constexpr std::int64_t most_bytes_of_parts = std::int64_t{1} << 28;
+    constexpr std::int64_t most_bytes = std::int64_t{1} << 28;
+    constexpr std::int64_t few_bytes = std::int64_t{1} << 25;
+    constexpr std::int64_t most_blocks_of_thread = 8;
     const auto bytes = static_cast<std::int64_t>(part_bytes());
     const std::int64_t rows = args_.length * args_.heads;
     const std::int64_t blocks =
@@ -136,7 +145,9 @@ class absorbed_forward {
             ? args_.entries + rows / shape::block_rows
             : args_.entries * ((rows + shape::block_rows - 1) / shape::block_rows);
     const std::int64_t parts = blocks * most_parts();
-    return 2 * blocks <= threads && parts <= most_bytes_of_parts / bytes ? parts : 0;
+    const bool idle = 2 * blocks <= threads;
+    const bool shared = idle || (threads > 1 && blocks <= most_blocks_of_thread * threads);
+    return shared && parts <= (idle ? most_bytes : few_bytes) / bytes ? parts : 0;
   }
 
   /// The number of each sequence's first block, and of all blocks.

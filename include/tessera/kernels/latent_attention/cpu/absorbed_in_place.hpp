@@ -11,10 +11,10 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include <tessera/kernels/latent_attention/cpu/absorbed_tiles.hpp>
+#include <tessera/kernels/latent_attention/cpu/latent_lines.hpp>
 #include <tessera/kernels/latent_attention/cpu/operand.hpp>
 #include <tessera/kernels/latent_attention/cpu/pages.hpp>
 #include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
@@ -36,7 +36,10 @@ template <class Kernel>
 requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   using shape = traits<Kernel>;
   using tiles = prim::tiles;
-  using latent_slabs = slabs<Kernel, typename shape::latent_words>;
+  using words = typename shape::latent_words;
+  using latent_slabs = slabs<Kernel, words>;
+  using vec = typename shape::vec;
+  using reg = typename shape::reg;
   static constexpr int tile = prim::tile_rows;
   static constexpr int word_bytes = 4;
   static constexpr int tile_columns = 2 * prim::tile_width;  ///< of a row of words
@@ -46,12 +49,6 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   static constexpr int weight_stride = shape::block_keys + 16;
 
  public:
-  /// Calls of what goes on beside the products of a tile of latents, `columns` wide and with
-  /// `value` columns of values.
-  static constexpr int steps_beside(std::int64_t columns, std::int64_t value) {
-    return static_cast<int>(columns / tile_columns + value / (2 * tile_columns));
-  }
-
   /// Whether groups of sixteen latents lie in one page, rows of which are a constant distance
   /// apart, and columns are whole tiles.
   static bool takes(const latent_attention_kernel_args& args, int rows) {
@@ -80,7 +77,26 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
       if (args_.rope > 0) k_pe_[g] = at(args_.k_pe, sequence, key);
     }
   }
-  /// The first key of the range that is.
+  /// Calls of what goes on beside the products with them.
+  int steps_beside() const {
+    return static_cast<int>((args_.latent + args_.rope + groups_ * args_.value) / tile_columns);
+  }
+  /// The lines of a range of keys.
+  void list(std::int64_t sequence, const key_range& keys, latent_lines& lines) const {
+    constexpr auto size = static_cast<std::int64_t>(sizeof(bf16));
+    for (int c = 0; c < keys.count; c += tile) {
+      const int count = std::min(tile, keys.count - c);
+      const bf16* const latents = at(args_.ckv, sequence, keys.key0 + c);
+      const bf16* const ropes = args_.rope > 0 ? at(args_.k_pe, sequence, keys.key0 + c) : nullptr;
+      for (int i = 0; i < count; ++i) {
+        lines.add(latents + i * (row_bytes(args_.ckv) / size), args_.latent * size);
+        if (ropes == nullptr) continue;
+        lines.add(ropes + i * (row_bytes(args_.k_pe) / size), args_.rope * size);
+      }
+    }
+  }
+
+  /// The first key of the range that is read from `copies`.
   int first_copied() const { return whole_groups_ * tile; }
   /// From here on all are.
   void read_copies() { whole_groups_ = 0; }
@@ -93,15 +109,15 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
         [&]<int Groups>() { this->template multiply_groups<Groups>(q, to, beside); });
   }
 
-  /// Weights of a row, rounded to bf16, as words of both parities.
+  /// Weights of a row and sixteen keys from `key` on, rounded to bf16, as words of both parities.
+  TESSERA_INLINE void set_weights(int r, int key, reg weights) const {
+    float* const even = weights_ + r * weight_stride + key;
+    vec::store(even, words::pairs(weights, vec::zero()));
+    vec::store(even + tile * weight_stride, words::pairs(vec::zero(), weights));
+  }
+  /// Those of a row and all keys.
   void set_weights(int r, const float* from) const {
-    float* const even = weights_ + r * weight_stride;
-    float* const odd = even + tile * weight_stride;
-    for (int c = 0; c < groups_ * tile; ++c) {
-      const auto bits = std::uint32_t{std::bit_cast<std::uint16_t>(bf16(from[c]))};
-      even[c] = std::bit_cast<float>(bits);
-      odd[c] = std::bit_cast<float>(bits << 16);
-    }
+    for (int c = 0; c < groups_ * tile; c += tile) set_weights(r, c, vec::load(from + c));
   }
 
   /// O += P V.
@@ -110,10 +126,9 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
     const auto value = static_cast<int>(args_.value);
     int column = 0;
     for (; column + 2 * tile_columns <= value; column += 2 * tile_columns) {
-      beside();
-      add_columns<2>(column, to);
+      add_columns<2>(column, to, beside);
     }
-    if (column < value) add_columns<1>(column, to);
+    if (column < value) add_columns<1>(column, to, beside);
   }
 
   void order_columns(float* row) const {
@@ -185,8 +200,8 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
   }
 
   /// Blocks of 32 columns, whose parities are two tiles of sums each.
-  template <int Blocks>
-  void add_columns(int column, const word_rows& to) const {
+  template <int Blocks, class Beside>
+  void add_columns(int column, const word_rows& to, const Beside& beside) const {
     const std::int64_t bytes = to.stride * word_bytes;
     const auto sums = [&](int number) { return to.at(0, column + number * prim::tile_width); };
     for_each<2 * Blocks>([&]<int Sum>() { tiles::template load<Sum>(sums(Sum), bytes); });
@@ -198,6 +213,7 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
         load<6 + Block>(group, column + Block * tile_columns);
         tiles::template multiply_add<2 * Block, 4, 6 + Block>();
         tiles::template multiply_add<2 * Block + 1, 5, 6 + Block>();
+        beside();
       });
     }
     for_each<2 * Blocks>([&]<int Sum>() { tiles::template store<Sum>(sums(Sum), bytes); });

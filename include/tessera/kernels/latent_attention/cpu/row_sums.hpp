@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <tessera/kernels/latent_attention/cpu/column_softmax.hpp>
 #include <tessera/kernels/latent_attention/cpu/query_rows.hpp>
 #include <tessera/kernels/latent_attention/cpu/score_mod.hpp>
 #include <tessera/kernels/latent_attention/cpu/traits.hpp>
@@ -87,7 +88,7 @@ class row_sums {
         mod_(args, rows),
         scores_(scores),
         out_(out),
-        stride_(shape::columns_of(args.value)) {
+        stride_(shape::sum_stride(args.value)) {
     for (std::int64_t at = 0; at < rows.count() * stride_; at += vec::width) {
       vec::store(out + at, vec::zero());
     }
@@ -95,7 +96,7 @@ class row_sums {
 
   float* scores(int r) const { return scores_ + r * shape::score_stride; }
   float* out(int r) const { return out_ + r * stride_; }
-  /// Of rows of `out`, in whole registers.
+  /// Of rows of `out`, whole registers.
   std::int64_t stride() const { return stride_; }
 
   /// Products of row `r` with the keys become weights relative to its maximum so far. Returns what
@@ -110,6 +111,22 @@ class row_sums {
     }
     return factor;
   }
+
+  /// The same where products lie key by row, up to a register of rows: calls weights(row, key,
+  /// weights of a register of keys) and rescales the sums. Gives the rows to which nothing has
+  /// happened, a bit each: all where scores of whole registers of keys are not all there is to it.
+  template <class Weights>
+  std::uint32_t weigh_columns(const key_range& keys, const word_rows& products,
+                              const Weights& weights) {
+    using columns = column_softmax<Kernel>;
+    if (keys.count % columns::width != 0 || !mod_.is_plain(keys)) return all_rows;
+    float factors[columns::width];
+    const std::uint32_t left = columns::update(state_, rows_.count(), products, keys.count,
+                                               mod_.scale(), weights, factors);
+    for (int r = 0; r < rows_.count(); ++r) rescale(r, factors[r]);
+    return left;
+  }
+  static constexpr std::uint32_t all_rows = ~std::uint32_t{0};
 
   void rescale(int r, float factor) { scale_row<Kernel>(summed(), r, factor); }
 

@@ -43,6 +43,17 @@ class score_mod {
     for (int c = column_of(seen.end, keys); c < end; ++c) scores[c] = prim::minus_infinity;
   }
 
+  /// Whether logits of all rows and these keys are products times `scale()`, and weights what the
+  /// softmax makes of them.
+  bool is_plain(const key_range& keys) const {
+    // Later tokens see later keys.
+    return !(args_.soft_cap > 0) && args_.bias.data == nullptr && args_.mask.data == nullptr &&
+           args_.lists.keys == nullptr && !args_.dropout && rows_.count() > 0 &&
+           rows_.keys_of(rows_.count() - 1).begin <= keys.key0 &&
+           rows_.keys_of(0).end >= keys.key0 + keys.count;
+  }
+  float scale() const { return args_.softmax_scale; }
+
   /// Calls body(column, register) for the keys of row `r`: 1 where dropout keeps the weight, else
   /// 0.
   template <class Body>

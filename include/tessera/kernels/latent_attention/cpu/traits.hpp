@@ -52,6 +52,10 @@ struct traits {
   static constexpr std::int64_t columns_of(std::int64_t count) {
     return prim::padded<isa_type>(count);
   }
+  /// Of a row of sums over `count` columns: rows of a tile share no cache set.
+  static constexpr std::int64_t sum_stride(std::int64_t count) {
+    return columns_of(count) + (on_tiles ? width : 0);
+  }
 };
 
 }  // namespace tessera::kernels::latent_attention::cpu
