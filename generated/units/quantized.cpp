@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "04e66461d1b86bd5";
-  if (kind == device_kind::cuda) return "ff6d1039007855cb";
+  if (kind == device_kind::cpu) return "8c6e672fae943c9d";
+  if (kind == device_kind::cuda) return "a7ca761a11c20d2c";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "5895d4719a8ff46c";
-  if (kind == device_kind::cuda) return "dc89bb5fe1fb706d";
+  if (kind == device_kind::cpu) return "8ebcaac87a0f23ce";
+  if (kind == device_kind::cuda) return "0707ebdda747316a";
   return {};
 }
 
