@@ -56,12 +56,18 @@ class channel_sums {
 
 /// What chunks have whose gradients of decays are products (chunk_decay_products.hpp).
 template <class Shape>
-struct decay_factors {
+struct decay_weights {
   alignas(1024) unsigned char weights[Shape::weight_rows::bytes];  ///< P
-  float front[Shape::columns], behind[Shape::columns];             ///< of S and of D
-  float halves[2][Shape::columns];  ///< sums of log decays of half of the tokens
-  float bonus[2][Shape::columns];   ///< gradients of the bonus of half of the tokens
-  float own[Shape::tokens];         ///< v_t . d_out_t
+  float own[Shape::tokens];                                        ///< v_t . d_out_t
+};
+
+/// What chunks have whose pairs of tokens go one by one (chunk_decay_pairs.hpp).
+template <class Shape>
+struct decay_pair_memory {
+  float decays[Shape::tokens][Shape::columns];
+  decay_scores<Shape> scores;
+  float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
+  float products[Shape::columns];  ///< <S, D>
 };
 
 template <class Shape>
@@ -79,14 +85,12 @@ struct decay_memory {
   };
   alignas(1024) unsigned char q[Shape::value_rows::bytes];
   unsigned char k[Shape::value_rows::bytes];
-  float decays[Shape::tokens][Shape::columns];  ///< logarithms to base 2, or what they leave
   union {
-    decay_factors<Shape> of_products;
-    decay_scores<Shape> scores;
+    decay_weights<Shape> of_products;
+    decay_pair_memory<Shape> of_pairs;
   };
-  float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
-  float products[Shape::columns];  ///< <S, D>
-  float of_head[Shape::tokens];    ///< gradients of a head's decays, of the channels so far
+  /// Gradients of a head's decays, of the channels of each warp so far.
+  float of_head[Shape::warps][Shape::tokens];
   ordered_rows rows_q, rows_k, rows_v, rows_d_out, rows_g, rows_gk, rows_d_g, rows_d_gk;
 };
 

@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -35,6 +36,21 @@ struct kept_tile {
   __device__ __forceinline__ prim::cuda::fragment_b2 operand(int depth) const {
     const uint4 words = lane[depth * 32];
     return {{words.x, words.y, words.z, words.w}};
+  }
+  /// The same as 16 rows of the state as it is; not asked for before its turn, as registers are
+  /// rare.
+  __device__ __forceinline__ prim::cuda::fragment_a rows(int depth) const {
+    prim::cuda::fragment_a a;
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.reg[0]), "=r"(a.reg[2]), "=r"(a.reg[1]), "=r"(a.reg[3])
+                 : "l"(lane + depth * 32));
+    return a;
+  }
+  /// Brings the tile near.
+  __device__ __forceinline__ void fetch() const {
+    constexpr int lines = quads * 4;
+    const int line = static_cast<int>(threadIdx.x) % 32;
+    if (line < lines) prim::cuda::fetch_line(lane + line * 7);
   }
 
   uint4* lane;
