@@ -22,17 +22,15 @@ template <class Number>
 __device__ __forceinline__ Number ask_for(const Number* from, bool wanted) {
   if constexpr (sizeof(Number) == 4) {
     float x;
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.b32 %0, [%1]; }"
-        : "=&f"(x)
-        : "l"(from), "r"(wanted ? 1 : 0));
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.b32 %0, [%1]; }"
+                 : "=&f"(x)
+                 : "l"(from), "r"(wanted ? 1 : 0));
     return x;
   } else {
     std::uint16_t bits;
-    asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.b16 %0, [%1]; }"
-        : "=&h"(bits)
-        : "l"(from), "r"(wanted ? 1 : 0));
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.b16 %0, [%1]; }"
+                 : "=&h"(bits)
+                 : "l"(from), "r"(wanted ? 1 : 0));
     Number x;
     x.bits = bits;
     return x;
@@ -45,11 +43,7 @@ struct decay_block {
 
   __device__ __forceinline__ decay_block(const decay_gradients& of_call, memory& of_block,
                                          const sequence& of_head, std::int64_t number)
-      : args(of_call),
-        call(of_call.call),
-        shared(of_block),
-        all(of_head),
-        head(number) {
+      : args(of_call), call(of_call.call), shared(of_block), all(of_head), head(number) {
     if (call.g_gamma != nullptr) {
       gamma = call.g_gamma[all.number * call.gamma_sequence + head * call.gamma_head];
     }
@@ -122,8 +116,8 @@ struct decay_block {
   /// The derivative of a log decay by what it is the -exp of, itself; one that leaves nothing has
   /// none.
   __device__ __forceinline__ float slope(int t, int channel) const {
-    const float x = log_decay_of_raw(prim::cuda::number_at(call.gk.data, call.gk.type,
-                                                           shared.rows_gk.at(first + t) + channel));
+    const float x = log_decay_of_raw(
+        prim::cuda::number_at(call.gk.data, call.gk.type, shared.rows_gk.at(first + t) + channel));
     return log2_decay(x) > -64.0f ? x : 0.0f;
   }
 

@@ -1,6 +1,6 @@
-// Gradients of decays of a chunk whose pairs of tokens go one by one, in f32: decays leave the range
-// of what rows can have as factors. Two threads have a channel, half of its tokens or one of its two
-// sums each.
+// Gradients of decays of a chunk whose pairs of tokens go one by one, in f32: decays leave the
+// range of what rows can have as factors. Two threads have a channel, half of its tokens or one of
+// its two sums each.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // Q, K and P are rounded, but both sums have the same W of them, so that these cancel to the
 // rounding of f32. With a bonus Q_s has the decays up to the token before s.
 //
-// Rows of all products are channels, and columns are tokens: lane l of a warp has channels l / 4 and
-// l / 4 + 8 of its 16, and of each 8 tokens l % 4 * 2 and the next. Decays, q, k, Q and K as
+// Rows of all products are channels, and columns are tokens: lane l of a warp has channels l / 4
+// and l / 4 + 8 of its 16, and of each 8 tokens l % 4 * 2 and the next. Decays, q, k, Q and K as
 // operands, sums and gradients all lie so, and stay in registers.
 #pragma once
 
@@ -68,12 +68,11 @@ class decay_products {
         const float middle = 0.5f * whole_[i];
         const float first = Before ? firsts_[i][n] : sums_[i][n][0];
         const float second = sums_[i][n][Before ? 0 : 1];
-        q_[b].reg[r] =
-            words::pack(block_.call.scale * low(q.reg[r]) * prim::cuda::exp2_fast(first - middle),
-                        block_.call.scale * high(q.reg[r]) * prim::cuda::exp2_fast(second - middle));
-        k_[b].reg[r] =
-            words::pack(low(k.reg[r]) * prim::cuda::exp2_fast(middle - sums_[i][n][0]),
-                        high(k.reg[r]) * prim::cuda::exp2_fast(middle - sums_[i][n][1]));
+        q_[b].reg[r] = words::pack(
+            block_.call.scale * low(q.reg[r]) * prim::cuda::exp2_fast(first - middle),
+            block_.call.scale * high(q.reg[r]) * prim::cuda::exp2_fast(second - middle));
+        k_[b].reg[r] = words::pack(low(k.reg[r]) * prim::cuda::exp2_fast(middle - sums_[i][n][0]),
+                                   high(k.reg[r]) * prim::cuda::exp2_fast(middle - sums_[i][n][1]));
       }
     }
   }
@@ -96,7 +95,9 @@ class decay_products {
  private:
   using sums_of = prim::cuda::accumulator[groups];
 
-  __device__ __forceinline__ int channel(int i) const { return channel_ + 8 * i; }
+  __device__ __forceinline__ int channel(int i) const {
+    return channel_ + 8 * i;
+  }
   static __device__ __forceinline__ float low(std::uint32_t word) {
     return words::unpack(static_cast<std::uint16_t>(word));
   }
@@ -139,7 +140,8 @@ class decay_products {
   __device__ __forceinline__ void load_decays() {
     const chunked_scan_kernel_args& call = block_.call;
 #pragma unroll
-    for (int i = 0; i < 4 * groups; ++i) sums_[i / groups / 2][i / 2 % groups][i % 2] = block_.gamma;
+    for (int i = 0; i < 4 * groups; ++i)
+      sums_[i / groups / 2][i / 2 % groups][i % 2] = block_.gamma;
     const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column,
                          int width, bool raw) {
       if (rows.data == nullptr) return;
@@ -183,8 +185,8 @@ class decay_products {
       x += prim::cuda::number_at(call.g.data, call.g.type, shared_.rows_g.at(next));
     }
     if (call.gk.data != nullptr) {
-      const float of_channel = prim::cuda::number_at(call.gk.data, call.gk.type,
-                                                     shared_.rows_gk.at(next) + channel(i));
+      const float of_channel =
+          prim::cuda::number_at(call.gk.data, call.gk.type, shared_.rows_gk.at(next) + channel(i));
       x += call.raw_decay ? log_decay_of_raw(of_channel) : of_channel;
     }
     return block_.args.scale_of_d * prim::cuda::exp2_fast(log2_decay(x));
@@ -207,8 +209,7 @@ class decay_products {
   }
   /// S d_out and D v with their decays; `others` becomes exp(G_end) <S, D> and what all tokens of
   /// the chunk have of D.
-  __device__ __forceinline__ void multiply_states(sums_of& of_queries,
-                                                  sums_of& of_keys,
+  __device__ __forceinline__ void multiply_states(sums_of& of_queries, sums_of& of_keys,
                                                   float (&others)[2]) const {
     using key_rows = typename Shape::key_rows;
     const auto lane_of_b = key_rows::lane_of_b(static_cast<std::uint32_t>(block_.lane));
@@ -265,9 +266,7 @@ class decay_products {
       others[i] = prim::cuda::sum_of_quad(fmaf(half * of_d, others[i], sum));
     }
   }
-  __device__ __forceinline__ void multiply_pairs(
-      sums_of& of_queries,
-      sums_of& of_keys) const {
+  __device__ __forceinline__ void multiply_pairs(sums_of& of_queries, sums_of& of_keys) const {
     const auto lane = static_cast<std::uint32_t>(block_.lane);
     const std::uint32_t weights = prim::cuda::shared_address(shared_.of_products.weights);
 #pragma unroll
@@ -287,7 +286,8 @@ class decay_products {
     }
   }
   /// Q times what queries have, which counts in front of the token where they read the state there,
-  /// without K times what keys have, from each token on, and `sums`: the gradients, to `of_queries`.
+  /// without K times what keys have, from each token on, and `sums`: the gradients, to
+  /// `of_queries`.
   __device__ __forceinline__ void sum_up(sums_of& of_queries, const sums_of& of_keys,
                                          float (&sums)[2]) const {
 #pragma unroll

@@ -1,5 +1,5 @@
-// What a thread of a channel reads of its tokens: decays, queries and keys, where pairs of tokens go
-// one by one.
+// What a thread of a channel reads of its tokens: decays, queries and keys, where pairs of tokens
+// go one by one.
 #pragma once
 
 #include <cstdint>
@@ -72,8 +72,8 @@ class decay_rows {
   __device__ __forceinline__ float number(const unsigned char* rows, int t) const {
     const std::uint32_t place = Shape::value_rows::offset(static_cast<std::uint32_t>(t),
                                                           static_cast<std::uint32_t>(channel_ / 8));
-    return prim::cuda::float_of(
-        *reinterpret_cast<const Element*>(rows + place + static_cast<std::uint32_t>(channel_ % 8 * 2)));
+    return prim::cuda::float_of(*reinterpret_cast<const Element*>(
+        rows + place + static_cast<std::uint32_t>(channel_ % 8 * 2)));
   }
   __device__ __forceinline__ float query(int t) const {
     return call_.scale * number(shared_.q, t);
