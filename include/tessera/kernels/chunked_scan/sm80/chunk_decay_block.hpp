@@ -136,7 +136,7 @@ struct decay_block {
   /// Rows of `columns` from column `from_column` on.
   template <class Tile>
   __device__ __forceinline__ void copy(unsigned char* to, const chunked_scan_rows& from,
-                                       const ordered_rows& rows, int from_column,
+                                       ordered_rows rows, int from_column,
                                        std::int64_t columns) const {
     recurrence::sm80::copy_rows<Element, Tile, Shape::threads>(
         prim::cuda::shared_address(to), static_cast<const Element*>(from.data) + from_column, rows,

@@ -40,11 +40,6 @@ class decay_chunk {
     block_.copy_rows();
     block_.tile_of(block_.args.states.of_s).fetch();
     block_.tile_of(block_.args.states.of_d).fetch();
-    if (tile == 0) {
-      for (int t = block_.lane; t < Shape::tokens; t += 32) {
-        block_.shared.of_head[block_.warp][t] = 0.0f;
-      }
-    }
     decay_products<Element, Shape, Before> products(block_);
     const bool beyond = products.sum_decays();
     prim::cuda::wait_copies<1>();
@@ -58,20 +53,25 @@ class decay_chunk {
       decay_pair_sums<Element, Shape, Before>(block_).make_gradients();
     }
     __syncthreads();
-    if (last && block_.call.d_g.data != nullptr) put_head();
+    if (block_.call.d_g.data != nullptr) add_to_head(tile == 0, last);
   }
 
  private:
-  /// Gradients of the decays of the head, whose channels have all been added.
-  __device__ __forceinline__ void put_head() const {
+  /// Sums over the channels of the warps to those of the head; to memory, if they are the last.
+  __device__ __forceinline__ void add_to_head(bool first, bool last) const {
     const chunked_scan_kernel_args& call = block_.call;
     const int t = static_cast<int>(threadIdx.x);
-    if (t >= block_.count) return;
-    float sum = 0.0f;
+    if (t < block_.count) {
+      float sum = first ? 0.0f : block_.shared.of_head[t];
 #pragma unroll
-    for (const auto& of_warp : block_.shared.of_head) sum += of_warp[t];
-    prim::cuda::put_number(call.d_g.data, call.d_g.type,
-                           block_.shared.rows_d_g.at(block_.first + t), sum);
+      for (const auto& of_warp : block_.shared.of_warps) sum += of_warp[t];
+      block_.shared.of_head[t] = sum;
+      if (last) {
+        prim::cuda::put_number(call.d_g.data, call.d_g.type,
+                               block_.shared.rows_d_g.at(block_.first + t), sum);
+      }
+    }
+    __syncthreads();
   }
 
   decay_block<Element, Shape> block_;

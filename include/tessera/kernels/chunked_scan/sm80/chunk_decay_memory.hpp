@@ -66,8 +66,6 @@ template <class Shape>
 struct decay_pair_memory {
   float decays[Shape::tokens][Shape::columns];
   decay_scores<Shape> scores;
-  float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
-  float products[Shape::columns];  ///< <S, D>
 };
 
 template <class Shape>
@@ -82,6 +80,7 @@ struct decay_memory {
   union alignas(1024) {
     rows_of_operands rows;
     sums_of_channels sums;
+    float of_warps[Shape::warps][Shape::tokens];  ///< of a head's decays, of the warps' channels
   };
   alignas(1024) unsigned char q[Shape::value_rows::bytes];
   unsigned char k[Shape::value_rows::bytes];
@@ -89,8 +88,10 @@ struct decay_memory {
     decay_weights<Shape> of_products;
     decay_pair_memory<Shape> of_pairs;
   };
-  /// Gradients of a head's decays, of the channels of each warp so far.
-  float of_head[Shape::warps][Shape::tokens];
+  // With pairs. (In their part they would end the room of a third block of a multiprocessor.)
+  float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
+  float products[Shape::columns];  ///< <S, D>
+  float of_head[Shape::tokens];    ///< gradients of a head's decays, of the channels so far
   ordered_rows rows_q, rows_k, rows_v, rows_d_out, rows_g, rows_gk, rows_d_g, rows_d_gk;
 };
 

@@ -108,7 +108,7 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
     for (int j = 0; j < 2; ++j) {
       const float whole = prim::cuda::sum_of_quad(sum[j]);
       if (block_.lane % 4 == 0) {
-        shared_.of_pairs.products[block_.warp * 16 + j * 8 + block_.lane / 4] = whole;
+        shared_.products[block_.warp * 16 + j * 8 + block_.lane / 4] = whole;
       }
     }
   }
@@ -151,7 +151,7 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
       left *= decay(t);
       of_queries(t) *= left * query(t);
     }
-    whole_ = left * behind() * shared_.of_pairs.products[channel_];
+    whole_ = left * behind() * shared_.products[channel_];
   }
   /// And what tokens have for the bonus.
   __device__ __forceinline__ void read_queries_before() {
@@ -166,7 +166,7 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
       own = fmaf(*of.scores.at(t, t) * read, key(t), own);
     }
     of_queries(Shape::tokens - 1) = 0.0f;
-    whole_ = left * behind() * of.products[channel_];
+    whole_ = left * behind() * shared_.products[channel_];
     if (block_.args.of_u != nullptr) block_.put_bonus(own_channel(), own);
   }
   /// exp(G_end - G_j) k_j (D v_j), of which those of j < t are all but those of j >= t.
@@ -179,12 +179,12 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
       all += own;
       left *= decay(t);
     }
-    shared_.of_pairs.all_keys[channel_] = all;
+    shared_.all_keys[channel_] = all;
   }
   /// The gradients to `of_queries`, `batch` tokens at a time: what the last of them waits for is
   /// one sum.
   __device__ __forceinline__ void sum_up() {
-    const float others = whole_ + shared_.of_pairs.all_keys[channel_];
+    const float others = whole_ + shared_.all_keys[channel_];
     float sum = 0.0f;
 #pragma unroll 1
     for (int end = Shape::tokens; end > 0; end -= batch) {
@@ -216,16 +216,30 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
       }
     });
   }
-  /// Of a head, over the channels of the block: the first warp's share; a warp for each token.
+  /// Of a head, over the channels of the block, where nobody reads sums any more: a warp has every
+  /// fourth token, and the others nothing.
   __device__ __forceinline__ void add_channels() {
-    for (int t = block_.warp; t < count_; t += Shape::warps) {
+    float sums[Shape::tokens / Shape::warps];
+#pragma unroll
+    for (int i = 0; i < Shape::tokens / Shape::warps; ++i) {
+      const int t = i * Shape::warps + block_.warp;
       float sum = 0.0f;
 #pragma unroll
       for (int c = block_.lane; c < Shape::columns; c += 32) {
-        sum += *shared_.sums.of_queries.at(t, c);
+        if (t < count_) sum += *shared_.sums.of_queries.at(t, c);
       }
-      sum = prim::cuda::sum_of_warp(sum);
-      if (block_.lane == 0) shared_.of_head[0][t] += sum;
+      sums[i] = prim::cuda::sum_of_warp(sum);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < Shape::tokens / Shape::warps; ++i) {
+#pragma unroll
+      for (int of = 0; of < Shape::warps; ++of) {
+        if (block_.lane == of) {
+          shared_.of_warps[of][i * Shape::warps + block_.warp] =
+              of == block_.warp ? sums[i] : 0.0f;
+        }
+      }
     }
   }
 

@@ -38,7 +38,7 @@ class decay_products {
   __device__ __forceinline__ bool sum_decays() {
     load_decays();
     constexpr float most = 80.0f;  // no factor of decays leaves [2^-80, 2^80]
-    bool beyond = false;
+    float largest = 0.0f, sums = 0.0f;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float sum = 0.0f, half = 0.0f;
@@ -50,12 +50,14 @@ class decay_products {
         x[1] = sum + last;
         x[0] = sum + (last - both + x[0]);
         sum += __shfl_sync(prim::cuda::all_lanes, last, 3, 4);
-        beyond = beyond || !(fabsf(x[0] - half) <= most && fabsf(x[1] - half) <= most);
+        largest = fmaxf(largest, fmaxf(fabsf(x[0] - half), fabsf(x[1] - half)));
         if (n == groups / 2 - 1) half = sum;
       }
       whole_[i] = sum;
+      sums += fabsf(sum);
     }
-    return beyond;
+    // Of what is no number sums know alone.
+    return !(largest <= most) || !(sums <= 4.0f * most);
   }
   /// Q and K of rows that lie in shared memory.
   __device__ __forceinline__ void scale_rows() {
@@ -86,7 +88,7 @@ class decay_products {
     if (Before && block_.args.of_u != nullptr) put_bonus();
     multiply_pairs(of_queries, of_keys);
     sum_up(of_queries, of_keys, others);
-    if (block_.call.d_g.data != nullptr) add_to_head(of_queries);
+    if (block_.call.d_g.data != nullptr) add_channels(of_queries);
     if (block_.call.d_gk.data == nullptr) return;
     if (block_.call.raw_decay) multiply_slopes(of_queries);
     store(of_queries);
@@ -136,12 +138,19 @@ class decay_products {
     return tokens;
   }
 
+  /// Calls body(i, t, x) for the decay of channel 8 i of the lane's and token t.
+  template <class Body>
+  __device__ __forceinline__ void for_each_decay(const Body& body) {
+#pragma unroll
+    for (int i = 0; i < 4 * groups; ++i) {
+      const int n = i / 2 % groups;
+      body(i / groups / 2, n * 8 + token_ + i % 2, sums_[i / groups / 2][n][i % 2]);
+    }
+  }
   /// Log decays to base 2, those of no token or channel 0.
   __device__ __forceinline__ void load_decays() {
     const chunked_scan_kernel_args& call = block_.call;
-#pragma unroll
-    for (int i = 0; i < 4 * groups; ++i)
-      sums_[i / groups / 2][i / 2 % groups][i % 2] = block_.gamma;
+    for_each_decay([&](int, int, float& x) { x = block_.gamma; });
     const auto add = [&](const chunked_scan_rows& rows, const ordered_rows& order, int column,
                          int width, bool raw) {
       if (rows.data == nullptr) return;
@@ -165,12 +174,12 @@ class decay_products {
     };
     add(call.g, shared_.rows_g, 0, 1, false);
     add(call.gk, shared_.rows_gk, channel_, static_cast<int>(call.keys), call.raw_decay);
-#pragma unroll
-    for (int i = 0; i < 4 * groups; ++i) {
-      float& x = sums_[i / groups / 2][i / 2 % groups][i % 2];
-      const int t = i / 2 % groups * 8 + token_ + i % 2;
-      x = t < block_.count && channel(i / groups / 2) < call.keys ? log2_decay(x) : 0.0f;
+    if (call.raw_decay || call.g_gamma != nullptr) {
+      for_each_decay([&](int i, int t, float& x) {
+        if (t >= block_.count || channel(i) >= call.keys) x = 0.0f;
+      });
     }
+    for_each_decay([](int, int, float& x) { x = log2_decay(x); });
   }
   /// What D is multiplied by: the decay of the token behind the chunk, with which it is kept in the
   /// units of its scan; with a bonus it has decayed.
@@ -217,6 +226,7 @@ class decay_products {
     const std::uint32_t v = prim::cuda::shared_address(shared_.rows.v) + lane_of_b;
     const auto of_s = block_.tile_of(block_.args.states.of_s);
     const auto of_d = block_.tile_of(block_.args.states.of_d);
+    prim::cuda::accumulator products[2] = {};  // <S, D> are on the diagonal
     constexpr int ahead = 2, steps = Shape::keys / 16;
     prim::cuda::fragment_a states[ahead + 1][2];
 #pragma unroll
@@ -231,11 +241,9 @@ class decay_products {
         states[(depth + ahead) % (ahead + 1)][1] = of_d.rows(depth + ahead);
       }
       const auto& [s, d] = states[depth % (ahead + 1)];
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        others[r % 2] = fmaf(low(s.reg[r]), low(d.reg[r]), others[r % 2]);
-        others[r % 2] = fmaf(high(s.reg[r]), high(d.reg[r]), others[r % 2]);
-      }
+      const prim::cuda::fragment_b2 columns = {{d.reg[0], d.reg[2], d.reg[1], d.reg[3]}};
+      words::template multiply_add<0>(products[0], s, columns);
+      words::template multiply_add<1>(products[1], s, columns);
 #pragma unroll
       for (int b = 0; b < groups / 2; ++b) {
         prim::cuda::fragment_b2 tokens;
@@ -263,8 +271,14 @@ class decay_products {
         sum = fmaf(low(k), of_k[0], sum);
         sum = fmaf(high(k), of_k[1], sum);
       }
-      others[i] = prim::cuda::sum_of_quad(fmaf(half * of_d, others[i], sum));
+      others[i] = fmaf(half * of_d, on_diagonal(products[i].at + 2 * i),
+                       prim::cuda::sum_of_quad(sum));
     }
+  }
+  /// Of a tile of 8 columns, of which a lane has two, the one whose number the row has.
+  __device__ __forceinline__ float on_diagonal(const float* two) const {
+    const int row = block_.lane / 4;
+    return __shfl_sync(prim::cuda::all_lanes, row % 2 == 0 ? two[0] : two[1], row / 2, 4);
   }
   __device__ __forceinline__ void multiply_pairs(sums_of& of_queries, sums_of& of_keys) const {
     const auto lane = static_cast<std::uint32_t>(block_.lane);
@@ -313,8 +327,10 @@ class decay_products {
       }
     }
   }
-  __device__ __forceinline__ void add_to_head(const sums_of& gradients) const {
-    float* const of_head = shared_.of_head[block_.warp] + token_;
+  /// Those of a head, over the channels of the warp, where nobody reads rows any more.
+  __device__ __forceinline__ void add_channels(const sums_of& gradients) const {
+    float* const of_warp = shared_.of_warps[block_.warp] + token_;
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < 2 * groups; ++i) {
       const float* const x = gradients[i / 2].at + i % 2;
@@ -324,7 +340,7 @@ class decay_products {
       for (int across = 4; across < 32; across *= 2) {
         sum += __shfl_xor_sync(prim::cuda::all_lanes, sum, across);
       }
-      if (block_.lane < 4) of_head[i / 2 * 8 + i % 2] += sum;
+      if (block_.lane < 4) of_warp[i / 2 * 8 + i % 2] = sum;
     }
   }
   __device__ __forceinline__ void multiply_slopes(sums_of& gradients) const {

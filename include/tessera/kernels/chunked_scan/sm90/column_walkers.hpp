@@ -115,7 +115,7 @@ class column_walker
         const float* const x = state + 8 * i + 2 * j;
         word[j] = words::pack(factor[j % 2] * x[0], factor[j % 2] * x[1]);
       }
-      to.lane[i * 32] = make_uint4(word[0], word[2], word[1], word[3]);
+      to.lane[i * 32] = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
 
