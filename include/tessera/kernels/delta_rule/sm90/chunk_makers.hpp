@@ -40,7 +40,7 @@ class operand_maker {
       ask_for_gates(0);
       copy_updates(0);
       if constexpr (Shape::by_column) {
-        load_item(0);
+        load_item(0, ring_);
       } else {
         copy_keys(0);
       }
@@ -106,16 +106,22 @@ class operand_maker {
                                                             from.data, rows, token, count_at(token),
                                                             static_cast<int>(args_.key_dim));
   }
-  /// Starts to load what the next item, of the chunk of `token`, is made of where columns decay,
-  /// once its place is empty. Behind the item before it: fences for products wait for copies, too.
-  __device__ __forceinline__ void load_item(std::int64_t token) const {
-    if (token >= all_.length) return;
-    ring_.wait_empty(barriers());
-    walk_item<Shape>& item = shared_.items[ring_.stage()];
+  /// Starts to load what the item at `place` is made of where columns decay, once this is empty.
+  __device__ __forceinline__ void load_item(std::int64_t token,
+                                            prim::cuda::ring_place<Shape::stages> place) const {
+    place.wait_empty(barriers());
+    walk_item<Shape>& item = shared_.items[place.stage()];
     scaler_.load(token, count_at(token), item);
     copy_key_rows(token, item.q, args_.q, shared_.rows_q);
     copy_key_rows(token, item.k, args_.k, shared_.rows_k);
     copy_values(token, item.v);
+  }
+  /// That of the item behind this one, of the chunk of `next`.
+  __device__ __forceinline__ void load_next(std::int64_t next) const {
+    if (next >= all_.length) return;
+    prim::cuda::ring_place<Shape::stages> place = ring_;
+    place.advance();
+    load_item(next, place);
   }
   __device__ __forceinline__ void copy_values(std::int64_t token, unsigned char* to) const {
     recurrence::sm80::copy_rows<Element, typename Shape::value_rows, threads>(
@@ -187,7 +193,11 @@ class operand_maker {
                                             int count) {
     walk_item<Shape>& item = shared_.items[ring_.stage()];
     item_facts<Shape>& facts = shared_.facts[ring_.stage()];
-    if constexpr (!Shape::by_column) copy_values(token, item.v);
+    if constexpr (Shape::by_column) {
+      load_next(segment.end < count ? token : behind(token));
+    } else {
+      copy_values(token, item.v);
+    }
     if (thread_ == 0) shared_.poison = Shape::tokens;
     wait_for_makers<Shape>();
     scaler_.scale(segment, item, facts);
@@ -213,6 +223,7 @@ class operand_maker {
       ask_for_gates(next);
       copy_updates(next);
       if (!Shape::low_rank && !Shape::by_column) copy_keys(next);
+      // Where columns decay, rows of the next chunk are on their way already.
       if constexpr (!Shape::by_column) scaler_.fetch(next, count_at(next));
     } else if (!Shape::low_rank && !Shape::by_column) {
       prim::cuda::commit_copies();
@@ -225,13 +236,12 @@ class operand_maker {
       if (Shape::low_rank && !goes_on) prim::cuda::commit_copies();
       products.make_readers();
     } else {
-      products.make_pairs();
+      if (threads == 128 || prim::cuda::warpgroup_index() == 0) products.make_pairs();
     }
     if (!Shape::by_column) prim::cuda::wait_copies<1>();
     prim::cuda::show_writes_to_async_units();
     prim::cuda::arrive(ring_.full(barriers()));
     ring_.advance();
-    if constexpr (Shape::by_column) load_item(segment.end < count ? token : next);
   }
   /// Rows of k, and beta, of tokens from the first on that is not finite become 0.
   __device__ __forceinline__ void clear_from(int poison, walk_item<Shape>& item) const {
