@@ -7,7 +7,6 @@
 #include <tessera/kernels/delta_rule/sm90/head_memory.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_tiles.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
-#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
@@ -30,9 +29,6 @@ class row_loader {
 #pragma unroll 1
     for (std::int64_t token = 0; token < shared_.length; token += Shape::tokens, ring.advance()) {
       head_item<Shape>& item = shared_.items[ring.stage()];
-      fetch<Shape::keys>(static_cast<const Element*>(args_.k.data), shared_.rows_k, token, keys);
-      fetch<Shape::keys>(static_cast<const Element*>(args_.q.data), shared_.rows_q, token, keys);
-      fetch<Shape::columns>(v, shared_.rows_v, token, values);
       ring.wait_empty(barriers);
       copy<Shape::keys>(item.k, static_cast<const Element*>(args_.k.data), shared_.rows_k, token,
                         keys);
@@ -44,20 +40,6 @@ class row_loader {
   }
 
  private:
-  /// Brings rows of a chunk near, which has no place yet.
-  template <int Width>
-  __device__ __forceinline__ void fetch(const Element* from, const ordered_rows& rows,
-                                        std::int64_t token, int columns) const {
-    constexpr int line = 64, lines = Width / line;
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < Shape::tokens * lines; i += threads) {
-      const int column = i % lines * line;
-      const std::int64_t row = token + i / lines;
-      if (row < shared_.length && column < columns) {
-        prim::cuda::fetch_line(from + rows.at(row) + column);
-      }
-    }
-  }
   /// Rows of a chunk, a panel of 64 columns at a time.
   template <int Width>
   __device__ __forceinline__ void copy(unsigned char* to, const Element* from,

@@ -26,6 +26,16 @@ __device__ __forceinline__ prim::cuda::warpgroup_a operand_of(const float (&sums
            words::pack(sums[8 * i + 6], sums[8 * i + 7])}};
 }
 
+/// sums += 0 x of pairs of elements: NaN from one on that is not finite.
+template <class Element>
+__device__ __forceinline__ void add_no_times(std::uint32_t& sums, std::uint32_t x) {
+  if constexpr (std::is_same_v<Element, bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(x), "r"(0u));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(x), "r"(0u));
+  }
+}
+
 /// `Memory` has `first_not_finite` and `rows_out`.
 template <class Element, class Memory>
 class state_columns {
@@ -107,14 +117,14 @@ class state_columns {
   /// column is noted if it lies before `end`.
   __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a (&values)[steps],
                                                     int end) const {
-    bool any = false;
+    std::uint32_t zeros[4] = {};
 #pragma unroll
     for (const auto& of_step : values) {
 #pragma unroll
-      for (const std::uint32_t word : of_step.word) {
-        any = any || prim::cuda::any_not_finite<Element>(word);
-      }
+      for (int i = 0; i < 4; ++i) add_no_times<Element>(zeros[i], of_step.word[i]);
     }
+    // A zero may have a sign.
+    const bool any = ((zeros[0] | zeros[1] | zeros[2] | zeros[3]) & 0x7fff7fffu) != 0;
     if (!prim::cuda::any_of_warp(any)) return true;
 #pragma unroll
     for (int i = 0; i < 4 * steps; ++i) {
