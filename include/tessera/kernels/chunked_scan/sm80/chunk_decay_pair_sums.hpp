@@ -236,8 +236,7 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
 #pragma unroll
       for (int of = 0; of < Shape::warps; ++of) {
         if (block_.lane == of) {
-          shared_.of_warps[of][i * Shape::warps + block_.warp] =
-              of == block_.warp ? sums[i] : 0.0f;
+          shared_.of_warps[of][i * Shape::warps + block_.warp] = of == block_.warp ? sums[i] : 0.0f;
         }
       }
     }

@@ -271,8 +271,8 @@ class decay_products {
         sum = fmaf(low(k), of_k[0], sum);
         sum = fmaf(high(k), of_k[1], sum);
       }
-      others[i] = fmaf(half * of_d, on_diagonal(products[i].at + 2 * i),
-                       prim::cuda::sum_of_quad(sum));
+      others[i] =
+          fmaf(half * of_d, on_diagonal(products[i].at + 2 * i), prim::cuda::sum_of_quad(sum));
     }
   }
   /// Of a tile of 8 columns, of which a lane has two, the one whose number the row has.

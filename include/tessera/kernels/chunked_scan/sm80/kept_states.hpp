@@ -37,8 +37,8 @@ struct kept_tile {
     const uint4 words = lane[depth * 32];
     return {{words.x, words.z, words.y, words.w}};
   }
-  /// The same as 16 rows of the state as it is, as they lie; not asked for before its turn, as registers are
-  /// rare.
+  /// The same as 16 rows of the state as it is, as they lie; not asked for before its turn, as
+  /// registers are rare.
   __device__ __forceinline__ prim::cuda::fragment_a rows(int depth) const {
     prim::cuda::fragment_a a;
     asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
