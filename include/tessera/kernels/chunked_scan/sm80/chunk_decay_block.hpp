@@ -103,6 +103,23 @@ struct decay_block {
       body(warp * 16 + i % 2 * 8 + lane / 4, i / 2 * 8 + lane % 4 * 2, x[0], x[1]);
     }
   }
+  /// What D is multiplied by: the decay of the token behind the chunk, with which it is kept in the
+  /// units of its scan; with a bonus it has decayed.
+  template <bool Before>
+  __device__ __forceinline__ float scale_of_d(int channel) const {
+    const std::int64_t next = first + count;
+    if (Before || next >= all.length || channel >= call.keys) return args.scale_of_d;
+    float x = gamma;
+    if (call.g.data != nullptr) {
+      x += prim::cuda::number_at(call.g.data, call.g.type, shared.rows_g.at(next));
+    }
+    if (call.gk.data != nullptr) {
+      const float of_channel =
+          prim::cuda::number_at(call.gk.data, call.gk.type, shared.rows_gk.at(next) + channel);
+      x += call.raw_decay ? log_decay_of_raw(of_channel) : of_channel;
+    }
+    return args.scale_of_d * prim::cuda::exp2_fast(log2_decay(x));
+  }
   /// What the gradient of the bonus has of the chunk.
   __device__ __forceinline__ void put_bonus(int channel, float sum) const {
     args.of_u[(chunk * call.heads + head) * call.keys + channel] = sum;

@@ -131,14 +131,8 @@ class decay_pair_sums : decay_pairs<Element, Shape, Before> {
   __device__ __forceinline__ float& of_keys(int t) {
     return *shared_.sums.of_keys.at(t, channel_);
   }
-  /// The decay behind the chunk, with which D is kept in the units of its scan; with a bonus it has
-  /// decayed.
   __device__ __forceinline__ float behind() const {
-    if (Before) return block_.args.scale_of_d;
-    const std::int64_t next = block_.first + count_;
-    float decays[batch];
-    base::load_decays(next, min(next + 1, block_.all.length), decays);
-    return block_.args.scale_of_d * prim::cuda::exp2_fast(decays[0]);
+    return block_.template scale_of_d<Before>(own_channel());
   }
 
   /// exp(G_s) q_s (S d_out_s), which the first token has for none where queries read in front of

@@ -181,26 +181,6 @@ class decay_products {
     }
     for_each_decay([](int, int, float& x) { x = log2_decay(x); });
   }
-  /// What D is multiplied by: the decay of the token behind the chunk, with which it is kept in the
-  /// units of its scan; with a bonus it has decayed.
-  __device__ __forceinline__ float scale_of_d(int i) const {
-    const chunked_scan_kernel_args& call = block_.call;
-    const std::int64_t next = block_.first + block_.count;
-    if (Before || next >= block_.all.length || channel(i) >= call.keys) {
-      return block_.args.scale_of_d;
-    }
-    float x = block_.gamma;
-    if (call.g.data != nullptr) {
-      x += prim::cuda::number_at(call.g.data, call.g.type, shared_.rows_g.at(next));
-    }
-    if (call.gk.data != nullptr) {
-      const float of_channel =
-          prim::cuda::number_at(call.gk.data, call.gk.type, shared_.rows_gk.at(next) + channel(i));
-      x += call.raw_decay ? log_decay_of_raw(of_channel) : of_channel;
-    }
-    return block_.args.scale_of_d * prim::cuda::exp2_fast(log2_decay(x));
-  }
-
   /// P, and scores of tokens with themselves.
   __device__ __forceinline__ void put_weights() const {
     prim::cuda::accumulator scores[8] = {};
@@ -257,7 +237,7 @@ class decay_products {
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float half = prim::cuda::exp2_fast(0.5f * whole_[i]), of_d = half * scale_of_d(i);
+      const float half = prim::cuda::exp2_fast(0.5f * whole_[i]), of_d = half * block_.template scale_of_d<Before>(channel(i));
       float sum = 0.0f;
 #pragma unroll
       for (int n = 0; n < groups; ++n) {
