@@ -237,7 +237,8 @@ class decay_products {
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float half = prim::cuda::exp2_fast(0.5f * whole_[i]), of_d = half * block_.template scale_of_d<Before>(channel(i));
+      const float half = prim::cuda::exp2_fast(0.5f * whole_[i]),
+                  of_d = half * block_.template scale_of_d<Before>(channel(i));
       float sum = 0.0f;
 #pragma unroll
       for (int n = 0; n < groups; ++n) {
