@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_pair_sums.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_products.hpp>

@@ -16,7 +16,7 @@ struct decay_gradients {
   int tiles = 1;            ///< of 64 channels, by blocks of their own; 1: all by one
 };
 
-/// A block has 64 channels of the keys, two threads each; of products a warp has 16 columns. Rows
+/// A block has 64 channels of the keys, of which a warp has 16, the rows of its products. Rows
 /// of d_out and v have `Keys` channels, too: the values. Three blocks a multiprocessor wait for
 /// memory and for each other's sums in turn.
 template <int Keys>
