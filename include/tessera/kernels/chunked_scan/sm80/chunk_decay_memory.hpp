@@ -16,7 +16,7 @@ struct decay_gradients {
   int tiles = 1;            ///< of 64 channels, by blocks of their own; 1: all by one
 };
 
-/// A block has 64 channels of the keys, two threads each; of products a warp has 16 columns. Rows
+/// A block has 64 channels of the keys, of which a warp has 16, the rows of its products. Rows
 /// of d_out and v have `Keys` channels, too: the values. Three blocks a multiprocessor wait for
 /// memory and for each other's sums in turn.
 template <int Keys>
@@ -56,12 +56,16 @@ class channel_sums {
 
 /// What chunks have whose gradients of decays are products (chunk_decay_products.hpp).
 template <class Shape>
-struct decay_factors {
+struct decay_weights {
   alignas(1024) unsigned char weights[Shape::weight_rows::bytes];  ///< P
-  float front[Shape::columns], behind[Shape::columns];             ///< of S and of D
-  float halves[2][Shape::columns];  ///< sums of log decays of half of the tokens
-  float bonus[2][Shape::columns];   ///< gradients of the bonus of half of the tokens
-  float own[Shape::tokens];         ///< v_t . d_out_t
+  float own[Shape::tokens];                                        ///< v_t . d_out_t
+};
+
+/// What chunks have whose pairs of tokens go one by one (chunk_decay_pairs.hpp).
+template <class Shape>
+struct decay_pair_memory {
+  float decays[Shape::tokens][Shape::columns];
+  decay_scores<Shape> scores;
 };
 
 template <class Shape>
@@ -76,14 +80,15 @@ struct decay_memory {
   union alignas(1024) {
     rows_of_operands rows;
     sums_of_channels sums;
+    float of_warps[Shape::warps][Shape::tokens];  ///< of a head's decays, of the warps' channels
   };
   alignas(1024) unsigned char q[Shape::value_rows::bytes];
   unsigned char k[Shape::value_rows::bytes];
-  float decays[Shape::tokens][Shape::columns];  ///< logarithms to base 2, or what they leave
   union {
-    decay_factors<Shape> of_products;
-    decay_scores<Shape> scores;
+    decay_weights<Shape> of_products;
+    decay_pair_memory<Shape> of_pairs;
   };
+  // With pairs. (In their part they would end the room of a third block of a multiprocessor.)
   float all_keys[Shape::columns];  ///< what the tokens of the chunk leave behind it, times D
   float products[Shape::columns];  ///< <S, D>
   float of_head[Shape::tokens];    ///< gradients of a head's decays, of the channels so far

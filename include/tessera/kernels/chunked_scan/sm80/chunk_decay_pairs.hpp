@@ -2,7 +2,6 @@
 // chunk_decay_gradients.hpp, for `pairs` tokens j at a time.
 #pragma once
 
-#include <tessera/kernels/chunked_scan/sm80/chunk_decay_memory.hpp>
 #include <tessera/kernels/chunked_scan/sm80/chunk_decay_rows.hpp>
 
 namespace tessera::kernels::chunked_scan::sm80 {
@@ -61,7 +60,7 @@ class decay_pairs : protected decay_rows<Element, Shape> {
   template <class Body>
   __device__ __forceinline__ void for_each_score(int first, int s, int earlier,
                                                  const Body& body) const {
-    const float* const scores = shared_.scores.at(s, first);
+    const float* const scores = shared_.of_pairs.scores.at(s, first);
 #pragma unroll
     for (int j = 0; j < Shape::pairs; j += 4) {
       if (j >= earlier) break;

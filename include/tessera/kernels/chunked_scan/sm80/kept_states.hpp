@@ -6,6 +6,7 @@
 
 #include <tessera/kernels/chunked_scan/sm80/chunk_scans.hpp>
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
+#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/spec/dtype.hpp>
 
@@ -34,7 +35,22 @@ struct kept_tile {
   template <class Element>
   __device__ __forceinline__ prim::cuda::fragment_b2 operand(int depth) const {
     const uint4 words = lane[depth * 32];
-    return {{words.x, words.y, words.z, words.w}};
+    return {{words.x, words.z, words.y, words.w}};
+  }
+  /// The same as 16 rows of the state as it is, as they lie; not asked for before its turn, as
+  /// registers are rare.
+  __device__ __forceinline__ prim::cuda::fragment_a rows(int depth) const {
+    prim::cuda::fragment_a a;
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a.reg[0]), "=r"(a.reg[1]), "=r"(a.reg[2]), "=r"(a.reg[3])
+                 : "l"(lane + depth * 32));
+    return a;
+  }
+  /// Brings the tile near.
+  __device__ __forceinline__ void fetch() const {
+    constexpr int lines = quads * 4;
+    const int line = static_cast<int>(threadIdx.x) % 32;
+    if (line < lines) prim::cuda::fetch_line(lane + line * 7);
   }
 
   uint4* lane;
@@ -54,7 +70,7 @@ __device__ __forceinline__ void keep_state(const State& state, uint4* states, st
 #pragma unroll
     for (int depth = 0; depth < kept_tile<Keys>::quads; ++depth) {
       const prim::cuda::fragment_b2 words = state.template operand<bf16>(i, depth);
-      to.lane[depth * 32] = make_uint4(words.reg[0], words.reg[1], words.reg[2], words.reg[3]);
+      to.lane[depth * 32] = make_uint4(words.reg[0], words.reg[2], words.reg[1], words.reg[3]);
     }
   }
 }

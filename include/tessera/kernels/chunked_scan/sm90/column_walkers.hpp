@@ -12,6 +12,7 @@
 #include <tessera/kernels/chunked_scan/sm90/walk_args.hpp>
 #include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
+#include <tessera/kernels/delta_rule/sm90/head_memory.hpp>
 #include <tessera/kernels/delta_rule/sm90/state_columns.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -44,7 +45,7 @@ class column_walker
         head_(head),
         tile_(static_cast<int>(column / 16) + warp_) {}
 
-  __device__ __forceinline__ void walk() const {
+  __device__ __forceinline__ void walk() {
     base::with_scan(all_, head_, scan_.back, [&](state_sums& state) {
       go_through(state);
       return 1.0f;
@@ -53,11 +54,13 @@ class column_walker
 
  private:
   /// The state goes through all items; answers are stored.
-  __device__ __forceinline__ void go_through(state_sums& state) const {
+  __device__ __forceinline__ void go_through(state_sums& state) {
     const std::uint32_t barriers = prim::cuda::shared_address(&shared_.ring);
     prim::cuda::ring_place<Shape::stages> ring;
     for (;; ring.advance()) {
       ring.wait_full(barriers);
+      lane_ = delta_rule::sm90::found_anew(lane_);
+      warp_ = delta_rule::sm90::found_anew(warp_);
       const facts_of& facts = shared_.facts[ring.stage()];
       const delta_rule::sm90::item_tokens tokens = facts.tokens;
       if (scan_.kept != nullptr && tokens.end > 0 && tokens.first == 0) {
@@ -115,7 +118,7 @@ class column_walker
         const float* const x = state + 8 * i + 2 * j;
         word[j] = words::pack(factor[j % 2] * x[0], factor[j % 2] * x[1]);
       }
-      to.lane[i * 32] = make_uint4(word[0], word[2], word[1], word[3]);
+      to.lane[i * 32] = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
 

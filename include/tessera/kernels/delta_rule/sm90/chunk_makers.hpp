@@ -236,7 +236,7 @@ class operand_maker {
       if (Shape::low_rank && !goes_on) prim::cuda::commit_copies();
       products.make_readers();
     } else {
-      products.make_pairs();
+      if (threads == 128 || prim::cuda::warpgroup_index() == 0) products.make_pairs();
     }
     if (!Shape::by_column) prim::cuda::wait_copies<1>();
     prim::cuda::show_writes_to_async_units();

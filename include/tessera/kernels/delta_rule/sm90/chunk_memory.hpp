@@ -46,10 +46,15 @@ struct walk_shape {
 };
 
 /// Of gradients of linear attention: columns of a state decay by themselves, not channels of keys.
+/// Two warpgroups make operands, of which the first multiplies.
 template <int Keys>
 struct column_shape : walk_shape<Keys, false, false, true> {
   static constexpr bool by_column = true;
   static constexpr int decaying = column_shape::columns;
+  static constexpr int maker_threads = 256;
+  static constexpr int first_walker = maker_threads;
+  static constexpr int threads = first_walker + column_shape::walker_threads;
+  static constexpr int maker_registers = 80, walker_registers = 176;
 };
 
 /// Decays of linear attention beside those of delta_rule_kernel_args, added to them: a constant of

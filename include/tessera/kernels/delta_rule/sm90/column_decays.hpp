@@ -6,6 +6,7 @@
 #include <tessera/families/delta_rule/kernel_args.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::delta_rule::sm90 {
 
@@ -23,8 +24,8 @@ __device__ __forceinline__ bool copy_column_decays(const delta_rule_input& decay
     return false;
   }
   constexpr int fours = Shape::columns / 4, apart = Shape::maker_threads / fours;
-  const int column = static_cast<int>(threadIdx.x) % fours * 4;
-  const int row = static_cast<int>(threadIdx.x) / fours;
+  const auto thread = static_cast<int>(prim::cuda::thread_index());
+  const int column = thread % fours * 4, row = thread / fours;
   const auto left = static_cast<int>(min(columns - column, std::int64_t{4}));
   const auto bytes = static_cast<std::uint32_t>(max(left, 0)) * 4;
   const float* next = data + (from + row) * rows.step + column;

@@ -10,6 +10,7 @@
 #include <tessera/kernels/delta_rule/common/states.hpp>
 #include <tessera/kernels/delta_rule/sm90/chunk_memory.hpp>
 #include <tessera/kernels/delta_rule/sm90/panels.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -24,6 +25,16 @@ __device__ __forceinline__ prim::cuda::warpgroup_a operand_of(const float (&sums
   return {{words::pack(sums[8 * i], sums[8 * i + 1]), words::pack(sums[8 * i + 2], sums[8 * i + 3]),
            words::pack(sums[8 * i + 4], sums[8 * i + 5]),
            words::pack(sums[8 * i + 6], sums[8 * i + 7])}};
+}
+
+/// sums += 0 x of pairs of elements: NaN from one on that is not finite.
+template <class Element>
+__device__ __forceinline__ void add_no_times(std::uint32_t& sums, std::uint32_t x) {
+  if constexpr (std::is_same_v<Element, bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(x), "r"(0u));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(x), "r"(0u));
+  }
 }
 
 /// `Memory` has `first_not_finite` and `rows_out`.
@@ -107,14 +118,14 @@ class state_columns {
   /// column is noted if it lies before `end`.
   __device__ __forceinline__ bool remove_not_finite(prim::cuda::warpgroup_a (&values)[steps],
                                                     int end) const {
-    bool any = false;
+    std::uint32_t zeros[4] = {};
 #pragma unroll
     for (const auto& of_step : values) {
 #pragma unroll
-      for (const std::uint32_t word : of_step.word) {
-        any = any || prim::cuda::any_not_finite<Element>(word);
-      }
+      for (int i = 0; i < 4; ++i) add_no_times<Element>(zeros[i], of_step.word[i]);
     }
+    // A zero may have a sign.
+    const bool any = ((zeros[0] | zeros[1] | zeros[2] | zeros[3]) & 0x7fff7fffu) != 0;
     if (!prim::cuda::any_of_warp(any)) return true;
 #pragma unroll
     for (int i = 0; i < 4 * steps; ++i) {
@@ -239,13 +250,18 @@ class state_columns {
     __syncwarp();
   }
 
-  /// Answers times `scale` to memory, through the warp's part of the values.
+  /// Answers times `scale` to memory, through the values, so that a warp has whole lines of it: its
+  /// share of the rows of all columns of the warpgroup.
   __device__ __forceinline__ void store(unsigned char* staging, const item_tokens& tokens,
                                         float scale, const float (&answers)[32]) const {
     const std::uint32_t staged = prim::cuda::shared_address(staging);
     const auto lane = static_cast<std::uint32_t>(lane_);
     const std::uint32_t own = static_cast<std::uint32_t>(warp_) * 2;
-    __syncwarp();  // The lanes have read the values whose place this takes.
+    if constexpr (shape::low_rank) {
+      wait_for_warpgroup();  // All have stored the last answers from their rows.
+    } else {
+      __syncwarp();  // The lanes have read the values whose place this takes.
+    }
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
       const float* const x = answers + 4 * n;
@@ -257,17 +273,18 @@ class state_columns {
                                       own + lane / 8 % 2),
           word);
     }
-    __syncwarp();
-    const std::int64_t columns = args_.value_dim - own_column();
+    wait_for_warpgroup();
+    const std::int64_t first = column_ + warp_ / 4 * 64 + lane % 8 * 8;
+    const auto left = static_cast<int>(min(args_.value_dim - first, std::int64_t{8}));
     const ordered_rows rows = shared_.rows_out;
-    auto* const out = static_cast<Element*>(args_.out.data) + own_column() + lane % 2 * 8;
-    const auto left = static_cast<int>(min(columns - lane % 2 * 8, std::int64_t{8}));
+    auto* const out = static_cast<Element*>(args_.out.data) + first;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = i * 16 + lane_ / 2;
+      const int row = warp_ % 4 * 16 + i * 4 + lane_ / 8;
       if (row < tokens.first || row >= tokens.end) continue;
       const unsigned char* const from =
-          staging + value_rows::offset(static_cast<std::uint32_t>(row), own + lane % 2);
+          staging + value_rows::offset(static_cast<std::uint32_t>(row),
+                                       static_cast<std::uint32_t>(warp_) / 4 * 8 + lane % 8);
       Element* const to = out + rows.at(tokens.token + row);
       if (left == 8) {
         *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
@@ -335,6 +352,9 @@ class state_columns {
       }
       next += 8 * step;
     }
+  }
+  __device__ __forceinline__ void wait_for_warpgroup() const {
+    prim::cuda::wait_for_threads(3 + warp_ / 4, 128);
   }
   /// The first of the warp's 16 columns.
   __device__ __forceinline__ std::int64_t own_column() const {
