@@ -92,7 +92,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "2dedf86f1f51f771";
-  if (kind == device_kind::cuda) return "f3a8b9472c4a2ade";
+  if (kind == device_kind::cuda) return "bbaddcd09952d14c";
   return {};
 }
 

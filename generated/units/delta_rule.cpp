@@ -88,7 +88,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "402730576ff35031";
-  if (kind == device_kind::cuda) return "c0ed658f4a3fb167";
+  if (kind == device_kind::cuda) return "b27f6024b59260f3";
   return {};
 }
 
