@@ -11,8 +11,8 @@
 namespace tessera::kernels::attention_backward::sm80 {
 
 /// Heads of a section. What they read and add to stays in the second-level cache, for all blocks of
-/// a head go through it. But a block of a head begins only once the one before it has added to the
-/// tiles of a turn, so that of one head no more run side by side than have tiles to go through: few
+/// a head go through it. But a block of a head begins only once the one before it has added to its
+/// first tile, so that of one head no more run side by side than have tiles to go through: few
 /// behind a window, which takes more heads.
 template <class Tiles>
 int section_of(const attention_kernel_args& of) {
@@ -34,7 +34,7 @@ int section_of(const attention_kernel_args& of) {
       mask.mean_keys(rows, keys) * static_cast<double>(rows * group) / static_cast<double>(keys);
   const double tiles = 1 + rows_of_key / Tiles::queries;
   const auto busy =
-      static_cast<std::int64_t>(std::ceil(blocks_side_by_side * (Tiles::turn_tiles + 1) / tiles));
+      static_cast<std::int64_t>(std::ceil(blocks_side_by_side * 2 / tiles));
   return static_cast<int>(std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most));
 }
 
