@@ -33,8 +33,7 @@ int section_of(const attention_kernel_args& of) {
   const double rows_of_key =
       mask.mean_keys(rows, keys) * static_cast<double>(rows * group) / static_cast<double>(keys);
   const double tiles = 1 + rows_of_key / Tiles::queries;
-  const auto busy =
-      static_cast<std::int64_t>(std::ceil(blocks_side_by_side * 2 / tiles));
+  const auto busy = static_cast<std::int64_t>(std::ceil(blocks_side_by_side / tiles));
   return static_cast<int>(std::clamp(std::max(cached / bytes, busy), std::int64_t{1}, most));
 }
 
