@@ -25,6 +25,7 @@ struct gradient_tiles {
   /// Tiles of which all is seen have code of their own, where registers are left for two.
   static constexpr bool splits_code = Width <= 128;
   static constexpr bool finds_sequences = Width <= 128;  ///< see goes_through_slots
+  static constexpr int turns_apart = 1;                  ///< see section_of
   static constexpr int width = Width, value_width = ValueWidth;
   using keys = prim::cuda::shared_tile<Own, Width>;
   using values = prim::cuda::shared_tile<Own, ValueWidth>;
