@@ -53,9 +53,9 @@ struct launch_args {
   /// Of each tile of keys, see key_block.hpp; with segments, and in ordered launches.
   tile_interval* seen_by = nullptr;
   tile_interval* of_segment = nullptr;  ///< with segments
-  int* turns = nullptr;       ///< [q_heads][sum_tiles][parts] in ordered launches, see turns.hpp
-  unsigned* taken = nullptr;  ///< items, in ordered launches
-  int section = 1;            ///< heads of all entries that ordered launches go through together
+  int* turns = nullptr;                 ///< [q_heads][sum_tiles] in ordered launches, see turns.hpp
+  unsigned* taken = nullptr;            ///< items, in ordered launches
+  int section = 1;  ///< heads of all entries that ordered launches go through together
   /// Of score_kind::dropped: the largest word that takes a weight, and the keys of rounds of words.
   std::uint32_t last_dropped = 0;
   kernels::attention::dropout_keys dropout{};

@@ -21,12 +21,11 @@ template <int Width, int ValueWidth, int Queries, int Own, int Warps, int Stages
 struct gradient_tiles {
   static constexpr int queries = Queries, own = Own, stages = Stages, blocks = Blocks;
   static constexpr int threads = Warps * 32;
-  static constexpr int block_threads = threads, turn_parts = Warps;
+  static constexpr int block_threads = threads;
   /// Tiles of which all is seen have code of their own, where registers are left for two.
   static constexpr bool splits_code = Width <= 128;
   static constexpr bool finds_sequences = Width <= 128;  ///< see goes_through_slots
-  /// Where tiles are large, blocks of keys that begin in one turn would wait for each other.
-  static constexpr int turn_tiles = Queries > 64 ? 1 : 2;
+  static constexpr int turns_apart = 1;                  ///< see section_of
   static constexpr int width = Width, value_width = ValueWidth;
   using keys = prim::cuda::shared_tile<Own, Width>;
   using values = prim::cuda::shared_tile<Own, ValueWidth>;
@@ -43,6 +42,9 @@ struct gradient_tiles {
   static constexpr int score_rows = Queries / (Warps / ScoreKeyWarps);
   static constexpr int sum_column_warps = SumColumnWarps, sum_columns = Width / SumColumnWarps;
   static constexpr int sum_rows = Queries / (Warps / SumColumnWarps);
+  /// In turns, d_q of a tile is computed before its turn is waited for, where registers are left:
+  /// columns within a line of 64 need one address.
+  static constexpr bool waits_late = Width <= 128 && 64 % sum_columns == 0;
   static constexpr int half_warps = Warps / 2, column_parts = half_warps / (Own / 64);
   static constexpr int key_columns = Width / column_parts,
                        value_columns = ValueWidth / column_parts;

@@ -88,9 +88,12 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
     copy_tile<values, Element, threads>(v, of.v, of.v_strides, seq, seq.k_begin + key0, kv_head,
                                         used);
     prim::cuda::commit_copies();
+    // Beside the keys, where registers are left for it.
+    constexpr bool early = queries > 64;
+    if constexpr (early) start_statistics(next.head, next.tile);
     start(next.head, next.tile, 0);
     prim::cuda::wait_copies<1>();
-    start_statistics(next.head, next.tile);
+    if constexpr (!early) start_statistics(next.head, next.tile);
     tainted = has_copied_taint<keys, Element, threads>(k) ||
               has_copied_taint<values, Element, threads>(v);
   }
@@ -124,8 +127,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
 
   // Scores that are calls leave no registers to look at parts of a tile.
   constexpr bool looks_at_parts = Kind != score_kind::all;
-  constexpr bool splits_code = Tiles::splits_code && (!InTurns || queries > 64);
-  constexpr bool looks_at_blocks = looks_at_parts && splits_code;
+  constexpr bool looks_at_blocks = looks_at_parts && Tiles::splits_code;
   constexpr int row_parts =
       looks_at_parts ? queries / 64 : 1;  // of which some may see none of the keys
   accumulator d_keys[4][Tiles::part_columns / 8] = {};
@@ -275,7 +277,11 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       if (step + 1 < steps) start_statistics(next.head, next.tile);
       [[maybe_unused]] int turn = 0;
       if constexpr (InTurns) {
-        if (step > 0) turns<Tiles>::pass(args, own_block, now.before(own_block));
+        // All warps have added to the tile before: each time another one waits for the fence.
+        const auto last = now.before(own_block);
+        if (step > 0 && threadIdx.x / 32 == static_cast<unsigned>(last.tile) % (threads / 32)) {
+          turns<Tiles>::pass(args, own_block, last);
+        }
         turn = turns<Tiles>::look(args, own_block, now);
       }
 
@@ -308,7 +314,10 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
         __syncthreads();
         if (step + 1 < steps) start(next.head, next.tile, 0);
       }
-      if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
+      const auto wait_for_turn = [&] {
+        if constexpr (InTurns) turns<Tiles>::wait(args, own_block, now, turn);
+      };
+      if constexpr (!Tiles::waits_late) wait_for_turn();
       if (parts == 1 || blocks.holds_some(sum_row, Tiles::sum_rows, 0, own)) {
         accumulator d_q[Tiles::sum_rows / 16][Tiles::sum_columns / 8] = {};
         multiply<Element, own / 16>(
@@ -319,6 +328,7 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
             [&](auto& reg, int c, int n) {
               prim::cuda::load_matrices_transposed(reg, sum_columns.at(c, n));
             });
+        if constexpr (Tiles::waits_late) wait_for_turn();
         using all_sums = query_sums<Tiles>;
         float* const sums = all_sums::place_of(all_sums::tile_of(args, seq, now.head, now.tile),
                                                sum_row / 16, sum_column / 8);
@@ -329,11 +339,13 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
             all_sums::add(sums, m, n, lane, d_q[m][n]);
           }
         }
+      } else if constexpr (Tiles::waits_late) {
+        wait_for_turn();
       }
     };
     const bool whole =
         knows_whole && !tainted && now.tile >= seen_whole.begin && now.tile < seen_whole.end;
-    if constexpr (!splits_code) {
+    if constexpr (!Tiles::splits_code) {
       add_tile(whole);
     } else if (whole) {
       add_tile(std::bool_constant<knows_whole>{});
@@ -341,11 +353,10 @@ __global__ void __launch_bounds__(Tiles::threads, Tiles::blocks)
       add_tile(std::false_type{});
     }
   }
-  // Stages are free behind the last products.
+  __syncthreads();  // stages are free behind the last products
   if constexpr (InTurns) {
-    if (steps > 0) turns<Tiles>::pass(args, own_block, next.before(own_block));
+    if (steps > 0 && warp == 0) turns<Tiles>::pass(args, own_block, next.before(own_block));
   }
-  __syncthreads();
   const std::uint32_t staging =
       stages + static_cast<unsigned>(warp) * stored_rows<Tiles::part_columns / 8>::bytes;
 #pragma unroll

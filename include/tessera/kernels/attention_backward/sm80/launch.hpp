@@ -76,7 +76,7 @@ struct scratch {
       args.sum_tiles = sum_tiles_of<tiles::queries>(of);
       if constexpr (Kernel::config.in_turns) {
         args.section = section_of<tiles>(of);
-        parts.take(args.turns, args.sum_tiles * of.q_heads * tiles::turn_parts);
+        parts.take(args.turns, args.sum_tiles * of.q_heads);
         parts.take(args.taken, 1);
       }
       parts.take(args.d_q_sums, args.sum_tiles * of.q_heads * tiles::queries * tiles::width);

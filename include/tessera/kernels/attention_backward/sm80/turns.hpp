@@ -1,10 +1,10 @@
 // Blocks that add to the same sums of d_q one after the other, from the last keys to the first:
 // sums that always have the same bits.
 //
-// Every part of a tile of sums that a warp adds to has a number: of the block of keys that was the
-// last to add, counted from 1. The same warp of the next block waits for it. Where a warp keeps the
-// turns of all others (sm90/turn_keeper.hpp), a tile has one number. Blocks take their work
-// in order (`taken_item`), and wait for such as took theirs before: some block always goes on.
+// A tile of sums has a number: of the block of keys that was the last to add, counted from 1. The
+// warps of the next block wait for it. One warp of a block sets it, behind a barrier behind which
+// all have added: its fence serves what the others added, too. Blocks take their work in order
+// (`taken_item`), and wait for such as took theirs before: some block always goes on.
 // Under a diagonal a block meets the tiles of those before it only after some of its own: it does
 // not wait.
 #pragma once
@@ -29,46 +29,38 @@ __device__ __forceinline__ std::int64_t taken_item(const launch_args& args, void
   return item;
 }
 
-/// For all threads of a warp. `Tiles::turn_tiles` tiles of a head, one behind the other, are one
-/// turn: what a turn costs does not depend on how many.
+/// For whole warps.
 template <class Tiles>
 class turns {
   using tile_order = sm80::tile_order<true>;
 
  public:
-  static constexpr int parts = Tiles::turn_parts;  ///< of a tile
-  static constexpr int together = Tiles::turn_tiles;
-
   /// The block that was the last to add to the sums of a tile, before it is waited for. Nothing
-  /// that it wrote may be read. Where turns are of more tiles, there is none: one waits less often,
-  /// and registers are dear.
+  /// that it wrote may be read.
   static __device__ __forceinline__ int look(const launch_args& args, const key_block& own,
                                              const tile_order& at) {
-    int last = -1;
-    if (together > 1) return last;
+    int last;
     asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];"
                  : "=r"(last)
                  : "l"(turn_of(args, own, at))
                  : "memory");
     return last;
   }
-  /// Waits until this warp may add to its part of the sums of a tile.
+  /// Waits until this warp may add to the sums of a tile.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
                                               const tile_order& at) {
-    if (begins_turn(own, at)) wait_for(number_before(args, own, at.tile), args, own, at);
+    wait_for(number_before(args, own, at.tile), args, own, at);
   }
   /// The same behind a look.
   static __device__ __forceinline__ void wait(const launch_args& args, const key_block& own,
                                               const tile_order& at, int last) {
-    if (!begins_turn(own, at)) return;
     const int before = number_before(args, own, at.tile);
     if (prim::cuda::any_of_warp(last != before)) wait_for(before, args, own, at);
   }
-  /// This warp has added to its part of the sums of a tile: waits until that has arrived.
+  /// For one warp of the block, once all have added to the sums of a tile and met at a barrier:
+  /// waits until what they added has arrived.
   static __device__ __forceinline__ void pass(const launch_args& args, const key_block& own,
                                               const tile_order& at) {
-    if (together > 1 && (at.tile + 1) % together != 0 && at.tile + 1 != own.seen_by.end) return;
-    __syncwarp();
     if (threadIdx.x % prim::cuda::warp_size == 0) {
       asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn_of(args, own, at)),
                    "r"(number_of(own))
@@ -77,10 +69,6 @@ class turns {
   }
 
  private:
-  /// Of the tiles of a turn the first that the block meets.
-  static __device__ __forceinline__ bool begins_turn(const key_block& own, const tile_order& at) {
-    return together == 1 || at.tile % together == 0 || at.tile == own.seen_by.begin;
-  }
   static __device__ __forceinline__ void wait_for(int before, const launch_args& args,
                                                   const key_block& own, const tile_order& at) {
     if (threadIdx.x % prim::cuda::warp_size == 0) {
@@ -95,23 +83,20 @@ class turns {
   static __device__ __forceinline__ int number_of(const key_block& own) {
     return static_cast<int>(own.key0) / Tiles::own + 1;
   }
-  /// Whether some of the tiles that take turns with `tile` are among those of a block.
-  static __device__ __forceinline__ bool sees_turn(const tile_interval& seen, int tile) {
-    const int first = tile / together * together;
-    return !seen.empty() && first + together > seen.begin && first < seen.end;
+  static __device__ __forceinline__ bool holds(const tile_interval& seen, int tile) {
+    return tile >= seen.begin && tile < seen.end;
   }
   static __device__ __forceinline__ int* turn_of(const launch_args& args, const key_block& own,
                                                  const tile_order& tile) {
     const prim::sequence& seq = own.block.seq;
     const std::int64_t first =
         first_sum_tile<Tiles::queries>(args.call.forward, seq.index, seq.q_begin);
-    const std::int64_t at = tile.head * args.sum_tiles + first + tile.tile / together * together;
-    return args.turns + (at * parts + (parts > 1 ? threadIdx.x / prim::cuda::warp_size : 0));
+    return args.turns + (tile.head * args.sum_tiles + first + tile.tile);
   }
   /// The number of the block whose turn it is before this one's; 0: none's.
   static __device__ __forceinline__ int number_before(const launch_args& args, const key_block& own,
                                                       int tile) {
-    return sees_turn(own.seen_by_next, tile) ? number_of(own) + 1 : block_before(args, own, tile);
+    return holds(own.seen_by_next, tile) ? number_of(own) + 1 : block_before(args, own, tile);
   }
   /// The number of the next block of keys that sees a tile of queries; 0: none.
   static __device__ __forceinline__ int block_before(const launch_args& args, const key_block& own,
@@ -124,7 +109,7 @@ class turns {
     for (int next = number_of(own); next < blocks; next += prim::cuda::warp_size) {
       tile_interval seen{};
       if (next + lane < blocks) seen = seen_by[next + lane];
-      const unsigned found = __ballot_sync(prim::cuda::all_lanes, sees_turn(seen, tile));
+      const unsigned found = __ballot_sync(prim::cuda::all_lanes, holds(seen, tile));
       if (found != 0) return next + __ffs(static_cast<int>(found));
     }
     return 0;

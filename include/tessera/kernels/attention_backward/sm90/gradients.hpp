@@ -21,7 +21,7 @@ struct hopper_tiles {
   static constexpr int width = Width, value_width = Width, queries = Width == 64 ? 128 : 64,
                        own = 128, threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
-  static constexpr int turn_parts = 1, turn_tiles = 1;
+  static constexpr int turns_apart = 2;                ///< see section_of
   static constexpr bool finds_sequences = Width > 64;  ///< see goes_through_slots
   /// Scores that a cap or dropout changes while they are in registers.
   template <score_kind Kind>

@@ -23,7 +23,7 @@ struct wide_tiles {
   static constexpr int width = Width, value_width = ValueWidth, queries = 64, own = 64,
                        threads = 256;
   static constexpr int block_threads = threads + (InTurns ? prim::cuda::warpgroup_size : 0);
-  static constexpr int turn_parts = 1, turn_tiles = 1;
+  static constexpr int turns_apart = 2;  ///< see section_of
   static constexpr bool finds_sequences = true;
   using keys = panel_tile<own, Width>;
   using values = panel_tile<own, ValueWidth>;
