@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8ebcaac87a0f23ce";
-  if (kind == device_kind::cuda) return "0707ebdda747316a";
+  if (kind == device_kind::cuda) return "bcc846b0ab51d3ee";
   return {};
 }
 
