@@ -91,8 +91,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2dedf86f1f51f771";
-  if (kind == device_kind::cuda) return "bbaddcd09952d14c";
+  if (kind == device_kind::cpu) return "0fbc105c20394803";
+  if (kind == device_kind::cuda) return "24cd49d276394262";
   return {};
 }
 

@@ -87,8 +87,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "402730576ff35031";
-  if (kind == device_kind::cuda) return "b27f6024b59260f3";
+  if (kind == device_kind::cpu) return "11bf1c3a8a218123";
+  if (kind == device_kind::cuda) return "12abe5679b12adb9";
   return {};
 }
 

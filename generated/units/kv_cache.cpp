@@ -41,8 +41,8 @@ std::span<const instance> kv_cache_registry() noexcept {
 }
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8f308c59e7791f4c";
-  if (kind == device_kind::cuda) return "a8ddae10f1d42002";
+  if (kind == device_kind::cpu) return "29d4744270fd1348";
+  if (kind == device_kind::cuda) return "027a258d34c11ec6";
   return {};
 }
 

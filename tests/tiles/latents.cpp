@@ -23,17 +23,19 @@ constexpr std::string_view row = "latent_attention.cpu_amx_bf16.absorbed.forward
 
 struct sizes {
   std::int64_t heads = 16, keys = 100, latent = 64, rope = 32, page = 16;
+  std::int64_t sequences = 1;  ///< of the same latents, each of 700 keys less than the one before
 };
 
-/// A token over latents whose pages lie in any order; slots behind the last key are NaN.
+/// A token of each sequence over latents whose pages lie in any order; slots behind the last key
+/// are NaN.
 struct decode_call {
   explicit decode_call(const sizes& of)
       : size(of),
         width(of.latent + of.rope),
         pages((of.keys + of.page - 1) / of.page),
-        q(bells(of.heads * width, 1)),
+        q(bells(of.sequences * of.heads * width, 1)),
         cache(bells(pages * of.page * width, 2)),
-        out(static_cast<std::size_t>(of.heads * of.latent), bf16(9.0f)),
+        out(static_cast<std::size_t>(of.sequences * of.heads * of.latent), bf16(9.0f)),
         table(static_cast<std::size_t>(pages)) {
     random_source random(3);
     std::iota(table.begin(), table.end(), 0);
@@ -54,13 +56,17 @@ struct decode_call {
   }
 
   void run(int threads = 0) {
-    auto seen = static_cast<std::int32_t>(size.keys);
+    std::vector<std::int32_t> seen, tables;
+    for (std::int64_t n = 0; n < size.sequences; ++n) {
+      seen.push_back(static_cast<std::int32_t>(size.keys - 700 * n));
+      tables.insert(tables.end(), table.begin(), table.end());
+    }
     const status done = flash_mla_decode(
-        {.q = view(q.data(), {1, 1, size.heads, width}),
+        {.q = view(q.data(), {size.sequences, 1, size.heads, width}),
          .kv_cache = view(cache.data(), {pages, size.page, 1, width}),
-         .block_table = view(table.data(), {1, pages}),
-         .seqlens_k = view(&seen, {1}),
-         .out = view(out.data(), {1, 1, size.heads, size.latent})},
+         .block_table = view(tables.data(), {size.sequences, pages}),
+         .seqlens_k = view(seen.data(), {size.sequences}),
+         .out = view(out.data(), {size.sequences, 1, size.heads, size.latent})},
         {.softmax_scale = 0.1, .v_dim = size.latent}, {.row = row, .threads = threads});
     ASSERT_TRUE(done) << done.message();
   }
@@ -145,11 +151,14 @@ TEST(tiles, latents_that_are_no_numbers_reach_those_who_see_them) {
 }
 
 /// A query with an element that is no number, or infinite, makes no numbers of its own row alone.
-TEST(tiles, queries_that_are_no_numbers_stay_in_their_row) {
-  constexpr std::int64_t head = 3;
+class tiles_of_head : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(, tiles_of_head, testing::Values(0, 3, 15));
+
+TEST_P(tiles_of_head, queries_that_are_no_numbers_stay_in_their_row) {
+  const std::int64_t head = GetParam();
   for (const float element :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e38f}) {
-    for (const std::int64_t keys : {64, 99, 128}) {
+    for (const std::int64_t keys : {64, 99, 128, 640}) {
       SCOPED_TRACE(std::to_string(element) + ", " + std::to_string(keys) + " keys");
       decode_call call({.keys = keys});
       bf16& changed = call.q[static_cast<std::size_t>(head * call.width + 7)];
@@ -173,13 +182,16 @@ TEST(tiles, queries_that_are_no_numbers_stay_in_their_row) {
 }
 
 TEST(tiles, threads_share_latents_and_change_no_bit) {
-  decode_call call({.keys = 6000, .page = 64});
-  call.run(1);
-  const std::vector<bf16> out = call.out;
-  for (const int threads : {2, 3, 16}) {
-    call.run(threads);
-    for (std::size_t at = 0; at < out.size(); ++at) {
-      ASSERT_EQ(out[at].bits, call.out[at].bits) << at << ", " << threads << " threads";
+  // One sequence leaves threads idle; six have several blocks for each.
+  for (const std::int64_t sequences : {1, 6}) {
+    decode_call call({.keys = 6000, .page = 64, .sequences = sequences});
+    call.run(1);
+    const std::vector<bf16> out = call.out;
+    for (const int threads : {2, 3, 16}) {
+      call.run(threads);
+      for (std::size_t at = 0; at < out.size(); ++at) {
+        ASSERT_EQ(out[at].bits, call.out[at].bits) << at << ", " << threads << " threads";
+      }
     }
   }
 }

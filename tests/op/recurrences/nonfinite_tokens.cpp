@@ -25,12 +25,12 @@ namespace {
 constexpr std::int64_t prompt_tokens = 40;  // two chunks and a part of one
 
 /// Inputs that have a token's elements, by their places.
-std::vector<std::size_t> inputs_of_tokens(const call_data& data) {
+std::vector<std::size_t> inputs_of_tokens(const call_data& data, std::int64_t tokens) {
   std::vector<std::size_t> found;
   const auto forms = data.op().form->tensors;
   for (std::size_t i = 0; i < forms.size(); ++i) {
     const tensor_view& view = data.tensors()[i];
-    const bool of_tokens = view.present() && view.rank >= 3 && view.extent[1] == prompt_tokens;
+    const bool of_tokens = view.present() && view.rank >= 3 && view.extent[1] == tokens;
     if (of_tokens && !forms[i].is_output()) found.push_back(i);
   }
   return found;
@@ -58,8 +58,10 @@ TEST_P(nonfinite_tokens, reach_what_the_definition_says) {
   if (kind_here() != device_kind::cpu) GTEST_SKIP() << "rows for CPUs";
   const std::string_view text = GetParam(), name = text.substr(0, text.find(' '));
   std::string fields;
+  // A text without a place for their number is of one token.
+  const std::int64_t tokens = text.find('%') == text.npos ? 1 : prompt_tokens;
   for (const char letter : text.substr(name.size() + 1)) {
-    fields += letter == '%' ? std::to_string(prompt_tokens) : std::string(1, letter);
+    fields += letter == '%' ? std::to_string(tokens) : std::string(1, letter);
   }
   for (const char* direction : {"", "_backward"}) {
     const found_operation known = operation_named(std::string(name) + direction);
@@ -68,10 +70,11 @@ TEST_P(nonfinite_tokens, reach_what_the_definition_says) {
                    {.row_major = true, .poison = false, .even = true});
     ASSERT_TRUE(data.refusal()) << data.refusal().message();
     int ran = 0;
-    for (const std::size_t input : inputs_of_tokens(data)) {
+    for (const std::size_t input : inputs_of_tokens(data, tokens)) {
       const tensor_view& view = data.tensors()[input];
-      const std::int64_t of_token = view.elements() / prompt_tokens;
-      const std::int64_t element = 21 * of_token + std::min<std::int64_t>(1, of_token - 1);
+      const std::int64_t of_token = view.elements() / tokens;
+      const std::int64_t element = std::min<std::int64_t>(21, tokens - 1) * of_token +
+                                   std::min<std::int64_t>(1, of_token - 1);
       double kept = 0;
       const auto put = [&](double value) {
         reference::for_each_element(view, [&](std::int64_t flat, std::int64_t offset) {
@@ -101,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "beta=[1,%,2]f32",
                     "rwkv7 r=[1,%,2,20]f32 w=[1,%,2,20]f32 v=[1,%,2,9]",
                     "state_space_v1 x=[1,%,20]f32 A=[20,4]f32 B=[1,%,4]",
+                    "state_space_v1 x=[1,1,20]f32 A=[20,16]f32 B=[1,1,16] "
+                    "initial_state=[1,20,16]f32",
                     "state_space_v2 x=[1,%,2,5]f32 A=[2]f32 B=[1,%,1,4]", "rwkv4 k=[1,%,20]f32"));
 
 }  // namespace

@@ -152,7 +152,7 @@ constexpr tested_recurrence delta_rules[] = {
     {"rwkv7_mul", "r=[1,%,2,20]f32 w=[1,%,2,20]f32 v=[1,%,2,16] initial_state=[$,2,20,16]f32"},
 };
 constexpr tested_recurrence elementwise[] = {
-    {"state_space_v1", "x=[1,%,37]f32 A=[37,16]f32 B=[1,%,16] initial_state=[$,37,16]f32"},
+    {"state_space_v1", "x=[1,%,101]f32 A=[101,16]f32 B=[1,%,16] initial_state=[$,101,16]f32"},
     {"state_space_v2",
      "x=[1,%,4,12]f32 A=[4]f32 B=[1,%,2,16] initial_state=[$,4,12,16]f32 dt_softplus=true"},
     {"rwkv4", "k=[1,%,37]f32 initial_state=[$,3,37]f32"},

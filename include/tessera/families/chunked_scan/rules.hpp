@@ -19,9 +19,11 @@ inline constexpr row_rule cpu_rows_take_any_key_dim{"key_dim of a CPU row is 0"}
 inline constexpr row_rule chunks_are_products_of_16_bits{
     "rows of chunks are CUDA rows for f16 or bf16"};
 inline constexpr row_rule chunks_have_short_keys{"key_dim of a row of chunks is 64 or 128"};
-inline constexpr row_rule bf16_instructions_take_bf16{"cpu_avx512_bf16 rows have type bf16"};
+inline constexpr row_rule bf16_instructions_take_bf16{
+    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule bf16_instructions_add_nothing{
-    "table rows are not of cpu_avx512_bf16, whose dot product does not help to step a state in "
+    "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help to step a "
+    "state in "
     "f32"};
 
 }  // namespace chunked_scan_rules

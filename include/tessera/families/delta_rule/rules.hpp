@@ -24,9 +24,10 @@ inline constexpr row_rule forward_goes_token_by_token{"chunk of a forward row is
 inline constexpr row_rule chunk_in_range{"chunk of a backward row is 2 to 256"};
 inline constexpr row_rule columns_are_a_few_vectors{
     "columns is 1 to 4 whole vectors of the backend"};
-inline constexpr row_rule bf16_instructions_take_bf16{"cpu_avx512_bf16 rows have type bf16"};
+inline constexpr row_rule bf16_instructions_take_bf16{
+    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule bf16_instructions_add_nothing{
-    "table rows are not of cpu_avx512_bf16, whose dot product does not help f32 states"};
+    "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help f32 states"};
 
 }  // namespace delta_rule_rules
 

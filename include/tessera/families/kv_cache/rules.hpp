@@ -15,7 +15,8 @@ inline constexpr row_rule copies_are_portable{
     "table rows on a CPU that copy are of cpu_generic: the C library moves bytes as fast as memory "
     "does"};
 inline constexpr row_rule bf16_instructions_add_nothing{
-    "table rows are not of cpu_avx512_bf16, whose dot product does not help to move tokens"};
+    "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help to move "
+    "tokens"};
 
 }  // namespace kv_cache_rules
 

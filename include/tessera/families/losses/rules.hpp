@@ -18,7 +18,7 @@ inline constexpr row_rule cuda_gradients_are_not_f16{
 inline constexpr row_rule other_rows_take_any_type{
     "type of a row that is no product on a GPU is none"};
 inline constexpr row_rule bf16_instructions_add_nothing{
-    "table rows are not of cpu_avx512_bf16: losses are computed in f32"};
+    "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16: losses are computed in f32"};
 
 }  // namespace losses_rules
 

@@ -20,9 +20,11 @@ inline constexpr row_rule backward_has_no_streams{
     "a backward row has streams 0: it reads one mean for many tokens"};
 inline constexpr row_rule generic_stores_are_cached{
     "cpu_generic rows have cached stores: portable C++ has no others"};
-inline constexpr row_rule bf16_instructions_take_bf16{"cpu_avx512_bf16 rows have type bf16"};
+inline constexpr row_rule bf16_instructions_take_bf16{
+    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule bf16_instructions_add_nothing{
-    "table rows are not of cpu_avx512_bf16, whose dot product does not help to add tokens"};
+    "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help to add "
+    "tokens"};
 inline constexpr row_rule cuda_rows_are_sm80{
     "rows for GPUs are of cuda_sm80: newer instructions do not help to add tokens"};
 

@@ -89,7 +89,8 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   }
   work.items = std::max<std::int64_t>(1, high * ((outputs + 127) / 128));
   work.items_per_core = in_registers ? 1 : 2;
-  work.launches = in_registers ? 1 : 2;
+  const bool turned = demand.axis == weight_axis::k_major;
+  work.launches = (in_registers ? 1 : 2) + (turned ? 1 : 0);
   return work;
 }
 

@@ -73,9 +73,11 @@ struct fits_of<quantized_config> {
       .obstacle =
           [](const config& row, const asked& wanted) {
             const std::string_view taken =
-                multiplies_tiles(row)   ? "4 bits in groups of at least 32, axis col, nf4 by bf16"
-                : multiplies_pairs(row) ? "4 bits, axis col, by bf16"
-                                        : "mxfp4, nvfp4 and affine ones of 4 or 8 bits, axis col";
+                multiplies_tiles(row)
+                    ? "4 bits in groups of at least 32, axis col or k_major, nf4 by bf16"
+                : multiplies_pairs(row)
+                    ? "4 bits, axis col or k_major, by bf16"
+                    : "mxfp4, nvfp4 and affine ones of 4 or 8 bits, axis col or k_major";
             return sentence({"codes are ", name_in(weight_mode_names, wanted.mode), " of ",
                              wanted.bits, " bits in groups of ", wanted.group_size, ", axis ",
                              name_in(weight_axis_names, wanted.axis), ", x is ",

@@ -19,7 +19,8 @@ inline constexpr auto product_dims =
                    dim{.symbol = "E", .label = "matrices", .most = most_matrices},
                    dim{.symbol = "S", .label = "groups"});
 
-/// The axes that have the groups, of one matrix of weights and of a matrix for each group.
+/// Which axis has the groups and how codes lie, of one matrix of weights and of a matrix for each
+/// group.
 inline constexpr std::array<std::string_view, 6> product_layouts{
     "col", "row", "k_major", "grouped col", "grouped row", "grouped k_major"};
 inline constexpr texts of_inputs{"M G*g:inputs", "M R:inputs", "M G*g:inputs",

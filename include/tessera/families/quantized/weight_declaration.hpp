@@ -1,5 +1,5 @@
-// quantize and dequantize, declared: weights, their codes and scales. The layouts of a call are the
-// axes that have the groups.
+// quantize and dequantize, declared: weights, their codes and scales. The layouts of a call say
+// which axis has the groups, and how codes lie.
 #pragma once
 
 #include <array>

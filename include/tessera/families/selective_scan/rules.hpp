@@ -12,7 +12,8 @@ namespace selective_scan_rules {
 inline constexpr row_rule cuda_rows_are_sm80{
     "target of a CUDA row is cuda_sm80, whose code runs on every later GPU"};
 inline constexpr row_rule bf16_instructions_add_nothing{
-    "table rows are not of cpu_avx512_bf16, whose dot product does not help a recurrence"};
+    "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help a "
+    "recurrence"};
 
 }  // namespace selective_scan_rules
 

@@ -12,12 +12,12 @@
 
 namespace tessera::prim {
 
-/// ln 2 is their sum; whole numbers below 2^10 times ln2_high are exact.
+/// ln 2 is their sum; whole numbers below 2^9 times ln2_high are exact.
 inline constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
 
 /// x becomes exp(x): exactly 1 at 0, within an ulp for |x| < 1/4, else within 2 + |x| / 16; what is
-/// above 88 counts as 88; exactly 0 for -inf; NaN stays NaN. Several registers are as many chains
-/// of operations side by side.
+/// above 88 counts as 88; below 2^-126 subnormal or 0; exactly 0 for -inf; NaN stays NaN. Several
+/// registers are as many chains of operations side by side.
 template <class Isa, int Count>
 TESSERA_INLINE void to_decays(typename simd<Isa>::reg (&x)[Count]) {
   using vec = simd<Isa>;
@@ -60,8 +60,8 @@ TESSERA_INLINE float decay_of(float x) {
 }
 
 /// exp(x) within two ulps, for rates and steps, whose sums and products are exponents: an ulp of a
-/// rate of 60 is as much as 4e-6 of a power. What is above 88 counts as 88; exactly 0 below -100;
-/// NaN stays NaN.
+/// rate of 60 is as much as 4e-6 of a power. What is above 88 counts as 88; below 2^-126 subnormal
+/// or 0; exactly 0 below -100; NaN stays NaN.
 template <class Isa>
 TESSERA_INLINE typename simd<Isa>::reg precise_exp_of(typename simd<Isa>::reg x) {
   using vec = simd<Isa>;

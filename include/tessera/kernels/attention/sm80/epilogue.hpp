@@ -84,6 +84,35 @@ __device__ __forceinline__ void write_row(std::uint32_t tile, int row_in_tile, s
   }
 }
 
+/// Lanes that write a row together.
+template <class Tile>
+inline constexpr int lanes_of_row = Tile::chunks >= 16 ? 16 : 8;
+
+/// The output of a query and head of a block, in units of 16 bits.
+template <class Traits, class State>
+__device__ __forceinline__ std::uint16_t* output_row(const launch_args& args, const State& block,
+                                                     int query, int head) {
+  return reinterpret_cast<std::uint16_t*>(token_row<typename Traits::stored>(
+      args.call.out, args.call.out_strides, block.work.seq, block.work.seq.q_begin + query, head));
+}
+
+/// Writes the used rows of [first, end) that a warp has gathered in shared memory, each where the
+/// output of its query and head is.
+template <class Traits, class State>
+__device__ __forceinline__ void write_gathered_rows(const launch_args& args, const State& block,
+                                                    std::uint32_t tile, int first, int end) {
+  constexpr int lanes = lanes_of_row<typename Traits::out_tile>;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
+#pragma unroll 1
+  for (int r = first + lane / lanes; r < end; r += prim::cuda::warp_size / lanes) {
+    if (r >= block.work.used) break;
+    const query_row row = query_at(args, block, r);
+    write_row<typename Traits::out_tile>(
+        tile, r, output_row<Traits>(args, block, row.query, row.head),
+        Traits::units * args.call.v_head_dim, args.aligned_out, lane % lanes, lanes);
+  }
+}
+
 /// A block that has nothing to add: rows that see no key, or are not used.
 template <class Traits>
 __device__ __forceinline__ void write_empty_rows(const launch_args& args, const work_tile& work,
@@ -156,7 +185,7 @@ class epilogue {
       }
     }
     __syncwarp();
-    constexpr int lanes = Traits::out_tile::chunks >= 16 ? 16 : 8;
+    constexpr int lanes = lanes_of_row<typename Traits::out_tile>;
     const auto lane = static_cast<unsigned>(warp_type::lane());
     const int first = warp_type::first_row() + static_cast<int>(lane / lanes);
     if (args_.group.value == 1 && args_.aligned_out && Traits::aligned) {
@@ -181,14 +210,8 @@ class epilogue {
       }
       return;
     }
-#pragma unroll 1
-    for (int r = first; r < warp_type::first_row() + Traits::rows_of_warp; r += 32 / lanes) {
-      if (r >= block_.work.used) break;
-      const query_row row = query_at(args_, block_, r);
-      write_row<typename Traits::out_tile>(q_tile_, r, out_row(row.query, row.head),
-                                           Traits::units * args_.call.v_head_dim, args_.aligned_out,
-                                           static_cast<int>(lane % lanes), lanes);
-    }
+    write_gathered_rows<Traits>(args_, block_, q_tile_, warp_type::first_row(),
+                                warp_type::first_row() + Traits::rows_of_warp);
   }
 
   /// Writes the partial results of one split to the workspace, where split_kv.hpp combines them;
@@ -231,9 +254,7 @@ class epilogue {
 
  private:
   __device__ __forceinline__ std::uint16_t* out_row(int query, int head) const {
-    return reinterpret_cast<std::uint16_t*>(
-        token_row<typename Traits::stored>(args_.call.out, args_.call.out_strides, block_.work.seq,
-                                           block_.work.seq.q_begin + query, head));
+    return output_row<Traits>(args_, block_, query, head);
   }
 
   /// Columns 8 d + 4t to 8 d + 4t + 3 of a row, d even, of sums whose values had 8 bits

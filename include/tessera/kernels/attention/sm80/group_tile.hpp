@@ -14,7 +14,7 @@
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
-#include <tessera/prim/cuda/transpose.hpp>
+#include <tessera/prim/cuda/transposed_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -259,16 +259,7 @@ class group_epilogue {
       }
     }
     __syncwarp();
-    constexpr int lanes = tile::chunks >= 16 ? 16 : 8;
-#pragma unroll 1
-    for (int r = lane / lanes; r < block_.work.used; r += prim::cuda::warp_size / lanes) {
-      const query_row row = query_at(args_, block_, r);
-      auto* const out =
-          token_row<std::uint16_t>(args_.call.out, args_.call.out_strides, block_.work.seq,
-                                   block_.work.seq.q_begin + row.query, row.head);
-      write_row<tile>(q_tile_, r, out, args_.call.v_head_dim, args_.aligned_out, lane % lanes,
-                      lanes);
-    }
+    write_gathered_rows<Traits>(args_, block_, q_tile_, 0, block_.work.used);
   }
 
   template <class PlaceOf>

@@ -15,6 +15,9 @@
 // asked for, at the two places or (`Traits::spreads_copies`) among the steps between them. Of one
 // stage, values arrive while scores are computed and the next keys while values are worked on:
 // asked for are the values of `now` and the keys of `next`.
+//
+// A warp that works on a group of heads alone (`Traits::grouped`) is done with one tile before it
+// asks for the next: prefetch_tile(next) instead of all but advance().
 #pragma once
 
 #include <cstddef>

@@ -208,10 +208,7 @@ cudaError_t launch_combine(const launch_args& args, std::int64_t rows, cudaStrea
 /// True if every sequence has one query, its last token, and the heads of a group fit in a tile.
 template <class Kernel>
 bool are_single_tokens(const launch_args& args) {
-  const attention_kernel_args& call = args.call;
-  return call.q_len == 1 && call.cu_seqlens_q == nullptr && call.seqlens_q == nullptr &&
-         call.seqlens_k != nullptr && call.kv_end == nullptr && !call.top_left &&
-         call.window_right >= 0 && call.window_left >= 0 &&
+  return has_last_tokens(args.call) &&
          args.group.value <= static_cast<std::uint32_t>(resolved(Kernel::config).block_q);
 }
 

@@ -10,6 +10,7 @@
 #include <tessera/kernels/attention/sm80/planner_lists.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/prim/common/divisor.hpp>
+#include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -58,13 +59,15 @@ __device__ __forceinline__ int keys_of_group(const launch_args& args, const plan
   return low < groups && state.group_begins[low] <= sequence ? state.group_keys[low] : -1;
 }
 
-/// One query of each sequence, the last token, which sees all keys that its window has; the planner
-/// has what groups share in shared memory.
+/// One query of each sequence, the last token, which sees all keys that its window has.
+TESSERA_HD TESSERA_INLINE bool has_last_tokens(const attention_kernel_args& call) {
+  return call.q_len == 1 && call.cu_seqlens_q == nullptr && call.seqlens_q == nullptr &&
+         call.seqlens_k != nullptr && call.kv_end == nullptr && !call.top_left &&
+         call.window_right >= 0 && call.window_left >= 0;
+}
+/// Of all sequences, and the planner has what groups share in shared memory.
 __device__ __forceinline__ bool plans_single_queries(const attention_kernel_args& call) {
-  return call.q_len == 1 && call.cu_seqlens_q == nullptr && call.num_seqs == nullptr &&
-         call.seqlens_q == nullptr && call.seqlens_k != nullptr && call.kv_end == nullptr &&
-         !call.top_left && call.window_right >= 0 && call.window_left >= 0 &&
-         call.prefixes.count <= planner_groups;
+  return has_last_tokens(call) && call.num_seqs == nullptr && call.prefixes.count <= planner_groups;
 }
 
 /// As entry_of, without the prefix. Of single queries few numbers are looked at: thousands of

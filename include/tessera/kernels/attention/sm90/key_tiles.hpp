@@ -22,8 +22,8 @@ struct row_keys {
 /// about the tiles of its work tile (tile_classes.hpp).
 template <class Mask>
 inline constexpr bool walks_shown_tiles = false;
-/// Such functors that are asked about tiles alone: all that rows of a warpgroup may see of a tile
-/// is shown to them, or nothing is.
+/// Mask functors that the planner asks about tiles alone: all that rows of a warpgroup may see of a
+/// tile is shown to them, or nothing is.
 template <class Mask>
 inline constexpr bool shows_whole_tiles = false;
 

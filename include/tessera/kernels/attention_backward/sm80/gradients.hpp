@@ -1,6 +1,6 @@
 // All three gradients in one pass: a block owns keys and walks through the queries of its group
 // that see them. d_k and d_v stay in registers; what the block adds to d_q goes to f32 sums in
-// memory, to which blocks of other keys add too, in no order.
+// memory, to which blocks of other keys add too, in turns or in no order.
 //
 // T. Dao, "FlashAttention-2", arXiv:2307.08691. Weights and gradients of scores pass through shared
 // memory, since each product has another axis to sum over: warps share their operands there.

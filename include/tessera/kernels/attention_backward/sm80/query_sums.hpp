@@ -1,6 +1,6 @@
-// Sums of d_q in memory, to which blocks add in no order, in tiles of queries as the matrix unit
-// has them in registers: the 16x8 tiles of a tile one behind the other, each lane's four sums
-// together (sm_90 adds them at once) or 32 lanes' (before).
+// Sums of d_q in memory, to which blocks add in turns or in no order, in tiles of queries as the
+// matrix unit has them in registers: the 16x8 tiles of a tile one behind the other, each lane's
+// four sums together (sm_90 adds them at once) or 32 lanes' (before).
 #pragma once
 
 #include <cstdint>

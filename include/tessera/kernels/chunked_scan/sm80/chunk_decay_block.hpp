@@ -9,7 +9,6 @@
 #include <tessera/kernels/chunked_scan/sm80/tokens.hpp>
 #include <tessera/kernels/recurrence/sm80/chunk_answers.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
-#include <tessera/prim/cuda/fetch.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>

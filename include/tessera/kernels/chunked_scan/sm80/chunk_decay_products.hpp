@@ -147,7 +147,7 @@ class decay_products {
       body(i / groups / 2, n * 8 + token_ + i % 2, sums_[i / groups / 2][n][i % 2]);
     }
   }
-  /// Log decays to base 2, those of no token or channel 0.
+  /// Log decays to base 2, those of no token 0; channels behind the keys multiply zeros.
   __device__ __forceinline__ void load_decays() {
     const chunked_scan_kernel_args& call = block_.call;
     for_each_decay([&](int, int, float& x) { x = block_.gamma; });

@@ -7,10 +7,10 @@
 //   out_t = scale ((q_t exp(G_t)) S + sum over j <= t of P_tj d_j)
 //   S <- exp(G_end) S + sum over t of (k_t exp(G_end - G_t)) d_t^T
 //
-// A block has 128 columns of the state of a sequence and value head. One warpgroup makes operands
-// of chunks, up to two in front of those that have the state (chunk_makers.hpp,
-// chunk_walkers.hpp). Operands that are no inputs are rounded to 16 bits: rows times decays, P,
-// M beta, M beta k, d and the state that is read.
+// A block has 128 columns of the state of a sequence and value head. One warpgroup, where
+// columns decay two, makes operands of chunks, up to two in front of those that have the state
+// (chunk_makers.hpp, chunk_walkers.hpp). Operands that are no inputs are rounded to 16 bits: rows
+// times decays, P, M beta, M beta k, d and the state that is read.
 //
 // Here channels have decays of their own; where a head has one: head_forward.hpp. Linear attention
 // has the same kernels with d = v (`Shape::corrects`).

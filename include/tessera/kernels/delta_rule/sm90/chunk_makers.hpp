@@ -1,5 +1,6 @@
-// The warpgroup that makes operands: of each segment of a chunk the rows that read and write the
-// state, the weights P of pairs of tokens, and M beta with M the inverse of I + A.
+// The warpgroups that make operands, one or, where columns decay, two: of each segment of a chunk
+// the rows that read and write the state, the weights P of pairs of tokens, and M beta with M the
+// inverse of I + A.
 #pragma once
 
 #include <cstdint>

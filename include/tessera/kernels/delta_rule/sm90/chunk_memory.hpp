@@ -20,10 +20,10 @@ using recurrence::sm80::ordered_rows;
 using sm80::device_code;
 using sm80::inverse_row;
 
-/// A warpgroup makes operands, two have 64 columns of states each. `Corrects`: what a state holds
-/// for a key is taken away from the value that is written; linear attention writes values as they
-/// are. `LowRank`: what it holds for one row is written by another, beside the value by its key.
-/// `Returns`: of gradients of linear attention (back_scan).
+/// A warpgroup makes operands, where columns decay two do, two have 64 columns of states each.
+/// `Corrects`: what a state holds for a key is taken away from the value that is written; linear
+/// attention writes values as they are. `LowRank`: what it holds for one row is written by another,
+/// beside the value by its key. `Returns`: of gradients of linear attention (back_scan).
 template <int Keys, bool Corrects = true, bool LowRank = false, bool Returns = false>
 struct walk_shape {
   static constexpr bool corrects = Corrects;

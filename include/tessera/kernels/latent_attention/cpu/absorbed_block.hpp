@@ -161,6 +161,12 @@ class absorbed_block {
     const word_rows products{scratch_.transposed, scratch_type::score_columns};
     in_place_.multiply_scores(q_, products, beside);
     bool finite = has_finite_scores(keys.count);
+    if (!finite) {
+      // Of latents, or of the first query alone, which changes nothing for the others.
+      load(keys);
+      in_place_.read_copies();
+      finite = clear_nonfinite(keys.count);
+    }
     const auto set_weights = [&](int r, int key, reg weights) {
       in_place_.set_weights(r, key, weights);
     };
@@ -168,11 +174,6 @@ class absorbed_block {
         finite ? sums_.weigh_columns(keys, products, set_weights) : row_sums<Kernel>::all_rows;
     if (left != 0) {
       turn_scores(keys.count, prim::tile_rows);
-      if (!finite) {
-        load(keys);
-        in_place_.read_copies();
-        finite = clear_nonfinite(keys.count);
-      }
       const auto for_each_left = [&](const auto& body) {
         for (int r = 0; r < rows_.count(); ++r) {
           if ((left >> r & 1u) != 0) body(r);

@@ -62,13 +62,12 @@ class absorbed_tiles {
   /// O += P V for `rows` rows of weights of pairs of keys, whose `words` are whole tiles.
   static void add_values(const word_rows& weights, int rows, const slabs<Kernel>& values, int words,
                          int columns, const word_rows& to) {
-    for_each_block(
-        in_tiles(rows), columns, [&](auto& product, int row, int column) {
-          const typename std::remove_reference_t<decltype(product)>::operands from{
-              weights.at(row, 0), weights.stride, values.at(0, column), slabs<Kernel>::stride};
-          product.template begin<true>(from, to.at(row, column), to.stride);
-          product.add(product.next(from), words - tile);
-        });
+    for_each_block(in_tiles(rows), columns, [&](auto& product, int row, int column) {
+      const typename std::remove_reference_t<decltype(product)>::operands from{
+          weights.at(row, 0), weights.stride, values.at(0, column), slabs<Kernel>::stride};
+      product.template begin<true>(from, to.at(row, column), to.stride);
+      product.add(product.next(from), words - tile);
+    });
   }
 
  private:

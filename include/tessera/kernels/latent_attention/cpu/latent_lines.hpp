@@ -1,7 +1,7 @@
 // The cache lines of the next tile of latents, asked for a few at a time beside the products of
-// this one. Latents lie in long runs, of a whole page if nothing is between them: asked for in the
-// order of memory the hardware's prefetcher goes ahead, and no row has to be looked up for each
-// line.
+// this one. Beside prim::line_queue, which goes row by row: latents lie in long runs, of a whole
+// page if nothing is between them: asked for in the order of memory the hardware's prefetcher goes
+// ahead, and no row has to be looked up for each line.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,6 @@ namespace tessera::kernels::latent_attention::cpu {
 
 class latent_lines {
  public:
-  /// Forgets what was not asked for.
-  void clear() { runs_ = run_ = lines_ = 0; }
-
   /// `bytes` bytes from `data` on. Beyond `most_runs` runs nothing is kept.
   void add(const void* data, std::int64_t bytes) {
     const char* const begin = static_cast<const char*>(data);

@@ -113,8 +113,9 @@ class row_sums {
   }
 
   /// The same where products lie key by row, up to a register of rows: calls weights(row, key,
-  /// weights of a register of keys) and rescales the sums. Gives the rows to which nothing has
-  /// happened, a bit each: all where scores of whole registers of keys are not all there is to it.
+  /// weights of a register of keys) and rescales the sums. Gives the rows whose states and sums
+  /// stay, whose weights are to be set again, a bit each: all where scores of whole registers of
+  /// keys are not all there is to it.
   template <class Weights>
   std::uint32_t weigh_columns(const key_range& keys, const word_rows& products,
                               const Weights& weights) {

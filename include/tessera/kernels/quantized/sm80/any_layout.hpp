@@ -80,15 +80,17 @@ class any_layout {
   any_layout(const quantized_kernel_args& args, bool packs, std::byte* workspace,
              const More&... more)
       : turns_(args.k_major),
-        rows_(args, packs, workspace),
-        row_(rows_.args(), workspace == nullptr ? nullptr : workspace + rows_.bytes(), more...) {}
+        rows_(args, packs, copies_in(workspace, args, packs, more...)),
+        row_(rows_.args(), workspace, more...) {}
   any_layout(const any_layout&) = delete;
   any_layout& operator=(const any_layout&) = delete;
 
   static auto entries() {
     return cuda::joined(Row::entries(), std::array{cuda::entry_of(&turn_numbers)});
   }
-  std::size_t bytes() const { return rows_.bytes() + row_.bytes(); }
+  std::size_t bytes() const {
+    return turns_ ? begin_of_copies(row_) + rows_.bytes() : row_.bytes();
+  }
 
   status launch(cudaStream_t stream) {
     if (!turns_) return row_.launch(stream, cuda::starts_early<any_layout>());
@@ -101,6 +103,16 @@ class any_layout {
   }
 
  private:
+  /// Copies lie behind the row's memory, by whose address its words of arrivals are known.
+  static std::size_t begin_of_copies(const Row& row) { return (row.bytes() + 255) / 256 * 256; }
+  template <class... More>
+  static std::byte* copies_in(std::byte* workspace, const quantized_kernel_args& args, bool packs,
+                              const More&... more) {
+    if (workspace == nullptr || !args.k_major) return workspace;
+    const row_copies counted(args, packs, nullptr);
+    return workspace + begin_of_copies(Row(counted.args(), nullptr, more...));
+  }
+
   cudaError_t turn(const row_copies::turned_list& list, cudaStream_t stream) const {
     turn_args turned{.list = list};
     for (std::size_t i = 0; i < list.size(); ++i) {

@@ -40,9 +40,7 @@ class state_space_forward {
   /// Blocks that lie side by side and are one item: those of lone tokens are too short for many
   /// threads, each of which has four items or more.
   std::int64_t blocks_of_item(std::int64_t blocks, int threads) const {
-    const std::int64_t count = args_.sequences.count;
-    const bool packed = args_.sequences.cu_seqlens != nullptr;
-    if (args_.sequences.tokens > (packed ? count : 1)) return 1;
+    if (!has_lone_tokens()) return 1;
     if (threads <= 1) return std::max<std::int64_t>(blocks, 1);
     return std::clamp<std::int64_t>(blocks / (4 * threads), 1, 16);
   }
@@ -55,13 +53,25 @@ class state_space_forward {
     prim::parallel_items<isa_type>(
         (all + run - 1) / run, threads, [&](std::int64_t item, int thread) {
           for (std::int64_t at = item * run; at < std::min(all, (item + 1) * run); ++at) {
-            const channel_block block = cut_.block_at(at / blocks, at % blocks);
+            channel_block block = cut_.block_at(at / blocks, at % blocks);
+            block.is_last = threads > 1 && at + 1 == std::min(all, (item + 1) * run);
             scan(block, of_threads + static_cast<std::size_t>(thread) * thread_bytes(), workspace);
           }
         });
   }
 
  private:
+  /// No sequence has two tokens.
+  bool has_lone_tokens() const {
+    if (args_.sequences.cu_seqlens == nullptr) return args_.sequences.tokens <= 1;
+    if (args_.sequences.tokens > args_.sequences.count) return false;
+    for (std::int64_t sequence = 0; sequence < args_.sequences.count; ++sequence) {
+      const token_range tokens = tokens_of<isa_type>(args_.sequences, sequence);
+      if (tokens.end - tokens.begin > 1) return false;
+    }
+    return true;
+  }
+
   using norm_type = state_space_norm<isa_type>;
 
   struct thread_memory {
