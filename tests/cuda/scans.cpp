@@ -54,6 +54,12 @@ INSTANTIATE_TEST_SUITE_P(
         "gla_backward q=[2,200,2,128]bf16 k=[2,200,2,128] v=[2,200,2,128] gk=[2,200,2,128] "
         "initial_state=[2,2,128,128]f32 d_final_state=[2,2,128,128]f32 d_gk=[2,200,2,128]bf16 "
         "reverse=true",
+        "gla_backward q=[2,65,2,72]bf16 k=[2,65,2,72] v=[2,65,2,40] gk=[2,65,2,72]bf16 "
+        "d_gk=[2,65,2,72]bf16 reverse=true",
+        "gla_backward q=[2,65,2,72]f16 k=[2,65,2,72] v=[2,65,2,72] gk=[2,65,2,72]f16 "
+        "initial_state=[2,2,72,72]f32 d_gk=[2,65,2,72]f16",
+        "recurrent_backward q=[1,190,2,128]bf16 k=[1,190,2,128] v=[1,190,2,128] g=[1,190,2]f32 "
+        "gk=[1,190,2,128]bf16 cu_seqlens=[7]i32 d_g=[1,190,2]f32 d_gk=[1,190,2,128]bf16",
         "recurrent_backward q=[2,200,2,64]f16 k=[2,200,2,64] v=[2,200,2,64] g=[2,200,2]f32 "
         "d_g=[2,200,2]f32",
         "rwkv6 r=[2,130,2,64]bf16 v=[2,130,2,64] "

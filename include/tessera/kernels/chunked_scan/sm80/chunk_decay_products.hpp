@@ -34,14 +34,15 @@ class decay_products {
         channel_(block.first_channel + block.warp * 16 + block.lane / 4),
         token_(block.lane % 4 * 2) {}
 
-  /// Reads the decays; whether a sum of those of half of the tokens is more than factors have.
+  /// Reads the decays; whether factors by those from the middle of the chunk on leave the range of
+  /// products.
   __device__ __forceinline__ bool sum_decays() {
     load_decays();
     constexpr float most = 80.0f;  // no factor of decays leaves [2^-80, 2^80]
     float largest = 0.0f, sums = 0.0f;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float sum = 0.0f, half = 0.0f;
+      float sum = 0.0f;
 #pragma unroll
       for (int n = 0; n < groups; ++n) {
         float(&x)[2] = sums_[i][n];
@@ -50,11 +51,16 @@ class decay_products {
         x[1] = sum + last;
         x[0] = sum + (last - both + x[0]);
         sum += __shfl_sync(prim::cuda::all_lanes, last, 3, 4);
-        largest = fmaxf(largest, fmaxf(fabsf(x[0] - half), fabsf(x[1] - half)));
-        if (n == groups / 2 - 1) half = sum;
       }
       whole_[i] = sum;
       sums += fabsf(sum);
+      const float middle = 0.5f * sum;
+#pragma unroll
+      for (int n = 0; n < groups; ++n) {
+        const float(&x)[2] = sums_[i][n];
+        largest = fmaxf(largest, fmaxf(fabsf(x[0] - middle), fabsf(x[1] - middle)));
+        if (Before) largest = fmaxf(largest, fabsf(firsts_[i][n] - middle));
+      }
     }
     // Of what is no number sums know alone.
     return !(largest <= most) || !(sums <= 4.0f * most);

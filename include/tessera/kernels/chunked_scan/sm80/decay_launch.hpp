@@ -19,6 +19,8 @@ template <class Element, int Keys>
 struct decay_kernels {
   using shape = decay_shape<Keys>;
   static constexpr int shared_bytes = static_cast<int>(sizeof(decay_memory<shape>));
+  /// Of 228 KB of a multiprocessor, of which each block takes one more.
+  static_assert(shape::blocks * (shared_bytes + 1024) <= 228 * 1024);
   template <bool Before>
   static constexpr auto kernel = &make_decay_gradients<Element, shape, Before>;
 
