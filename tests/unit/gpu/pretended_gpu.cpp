@@ -186,12 +186,12 @@ status make_stream(void*& stream) {
   stream = &gpus();
   return {};
 }
-void drop_stream(void*) noexcept {}
+void drop_stream(void*, void*) noexcept {}
 status make_event(void*& event) {
   event = &gpus().marks.emplace_back();
   return {};
 }
-void drop_event(void*) noexcept {}
+void drop_event(void*, void*) noexcept {}
 status record(void* event, void*) {
   *static_cast<double*>(event) = gpus().clock;
   return {};
