@@ -222,7 +222,7 @@ std::unique_ptr<call_data> call_of_tokens(const operation& op, std::string text,
   }
   random_source random(5);
   auto data = std::make_unique<call_data>(problem_with_state_outputs(op, text), random,
-                                          memory_wishes{.row_major = true, .aligned = true});
+                                          memory_wishes{.row_major = true, .poison = false});
   const auto& forms = op.form->tensors;
   for (std::size_t i = 0; i < forms.size(); ++i) {
     const tensor_view& own = data->tensors()[i];
