@@ -90,7 +90,7 @@ TEST_P(nonfinite_tokens, reach_what_the_definition_says) {
           expect_right_on_rows(*known.kind, data, std::string(data.op().form->tensors[input].name));
       put(before);
     }
-    EXPECT_GT(ran, 2);
+    EXPECT_GT(ran, 1);
   }
 }
 

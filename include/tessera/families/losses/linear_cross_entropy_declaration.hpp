@@ -54,14 +54,14 @@ constexpr tensor_text bias(std::string_view name) {
   text.free = true;
   return text;
 }
-/// What the loss leaves for gradients.
+/// What the loss leaves for gradients, which are computed in another way with them.
 constexpr tensor_text logit_sums(tensor_use use) {
   return {.name = "logit_sums",
           .shapes = {"T 2", "B T 2", "T 2", "B T 2"},
           .types = dtype::f32,
           .use = use,
           .contiguous_rows = true,
-          .free = true};
+          .free = use == tensor_use::output};
 }
 
 consteval auto tensors_with(tensor_use sums) {
