@@ -204,22 +204,26 @@ INSTANTIATE_TEST_SUITE_P(
         "fused_linear_cross_entropy_backward hidden=[2,130,72]bf16 lm_head_weight=[72,1000] "
         "targets=[2,130]i32 logit_sums=[2,130,2]f32 logits_soft_cap=5"));
 
-/// Whatever multiplies offsets with sums of x, infinity is not multiplied with a part that is 0.
-TEST(weights, with_an_infinite_offset_make_infinite_sums) {
-  constexpr std::int64_t outputs = 264, in = 512, groups = in / 64;
+constexpr std::int64_t outputs_of_ones = 264, inputs_of_ones = 512, groups_of_ones = 8;
+
+/// Rows of ones times codes of 9 with scales 1 and offsets 3, but for what change(scales, zeros)
+/// makes others: is_right(output, sum, a sum of what is not changed, biased) of all sums, by a few
+/// and by many rows, in both forms.
+template <class Change, class IsRight>
+void expect_products_of_ones(const Change& change, const IsRight& is_right) {
+  constexpr std::int64_t outputs = outputs_of_ones, in = inputs_of_ones, groups = groups_of_ones;
   const found_operation known = operation_named("quantized_matmul");
   if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
   for (const affine_weight_form form : {affine_weight_form::zero, affine_weight_form::bias}) {
     const bool biased = form == affine_weight_form::bias;
-    const quantized_options options{.bits = 4, .group_size = 64, .affine_form = form};
+    const quantized_options options{.bits = 4, .group_size = in / groups, .affine_form = form};
     for (const std::int64_t rows : {1, 2, 3, 8, 9, 16, 40, 130}) {
       SCOPED_TRACE(std::to_string(rows) + (biased ? " rows, bias" : " rows, zero"));
       std::vector<bf16> x(static_cast<std::size_t>(rows * in), bf16(1.0f));
       std::vector<bf16> scales(outputs * groups, bf16(1.0f)), zeros(scales.size(), bf16(3.0f));
       std::vector<bf16> y(static_cast<std::size_t>(rows * outputs));
       std::vector<std::uint32_t> words(outputs * in / 8, 0x99999999u);
-      zeros[5 * groups + 2] = bf16(INFINITY);
-      zeros[200 * groups + 7] = bf16(-INFINITY);
+      change(scales, zeros);
       const quantized_matmul_args args{.x = view(x.data(), {rows, in}),
                                        .w_q = view(words.data(), {outputs, in / 8}),
                                        .scales = view(scales.data(), {outputs, groups}),
@@ -227,54 +231,41 @@ TEST(weights, with_an_infinite_offset_make_infinite_sums) {
                                        .out = view(y.data(), {rows, outputs})};
       const status done = call_here(*known.kind, {known.op, tensors_of(args), &options});
       ASSERT_TRUE(done) << done.message();
+      const float ordinary = static_cast<float>(in) * (biased ? 12.0f : 6.0f);
       std::int64_t wrong = 0;
       for (std::int64_t at = 0; at < rows * outputs; ++at) {
-        const std::int64_t output = at % outputs;
-        const float of_five = biased ? INFINITY : -INFINITY;
-        const float wanted = output == 5     ? of_five
-                             : output == 200 ? -of_five
-                                             : static_cast<float>(in) * (biased ? 12.0f : 6.0f);
-        if (static_cast<float>(y[static_cast<std::size_t>(at)]) != wanted) ++wrong;
+        const auto sum = static_cast<float>(y[static_cast<std::size_t>(at)]);
+        if (!is_right(at % outputs, sum, ordinary, biased)) ++wrong;
       }
       EXPECT_EQ(wrong, 0);
     }
   }
 }
 
+/// Whatever multiplies offsets with sums of x, infinity is not multiplied with a part that is 0.
+TEST(weights, with_an_infinite_offset_make_infinite_sums) {
+  expect_products_of_ones(
+      [](std::vector<bf16>&, std::vector<bf16>& zeros) {
+        zeros[5 * groups_of_ones + 2] = bf16(INFINITY);
+        zeros[200 * groups_of_ones + 7] = bf16(-INFINITY);
+      },
+      [](std::int64_t output, float sum, float ordinary, bool biased) {
+        const float of_five = biased ? INFINITY : -INFINITY;
+        return sum == (output == 5 ? of_five : output == 200 ? -of_five : ordinary);
+      });
+}
+
 /// Terms that are infinite, or 0 times infinity: sums of groups with an infinite scale are not
 /// finite, others are what they were.
 TEST(weights, with_an_infinite_scale_make_no_finite_sums) {
-  constexpr std::int64_t outputs = 264, in = 512, groups = in / 64;
-  const found_operation known = operation_named("quantized_matmul");
-  if (const std::string why = why_not_here(*known.kind); !why.empty()) GTEST_SKIP() << why;
-  for (const affine_weight_form form : {affine_weight_form::zero, affine_weight_form::bias}) {
-    const quantized_options options{.bits = 4, .group_size = 64, .affine_form = form};
-    for (const std::int64_t rows : {1, 2, 3, 8, 9, 16, 40, 130}) {
-      SCOPED_TRACE(std::to_string(rows) + " rows");
-      std::vector<bf16> x(static_cast<std::size_t>(rows * in), bf16(1.0f));
-      std::vector<bf16> scales(outputs * groups, bf16(1.0f)), zeros(scales.size(), bf16(3.0f));
-      std::vector<bf16> y(static_cast<std::size_t>(rows * outputs));
-      std::vector<std::uint32_t> words(outputs * in / 8, 0x99999999u);
-      scales[5 * groups + 2] = bf16(INFINITY);
-      scales[200 * groups + 7] = bf16(-INFINITY);
-      const quantized_matmul_args args{.x = view(x.data(), {rows, in}),
-                                       .w_q = view(words.data(), {outputs, in / 8}),
-                                       .scales = view(scales.data(), {outputs, groups}),
-                                       .zeros = view(zeros.data(), {outputs, groups}),
-                                       .out = view(y.data(), {rows, outputs})};
-      const status done = call_here(*known.kind, {known.op, tensors_of(args), &options});
-      ASSERT_TRUE(done) << done.message();
-      const float ordinary =
-          static_cast<float>(in) * (form == affine_weight_form::bias ? 12.0f : 6.0f);
-      std::int64_t wrong = 0;
-      for (std::int64_t at = 0; at < rows * outputs; ++at) {
-        const auto sum = static_cast<float>(y[static_cast<std::size_t>(at)]);
-        const std::int64_t output = at % outputs;
-        wrong += output == 5 || output == 200 ? std::isfinite(sum) : sum != ordinary;
-      }
-      EXPECT_EQ(wrong, 0);
-    }
-  }
+  expect_products_of_ones(
+      [](std::vector<bf16>& scales, std::vector<bf16>&) {
+        scales[5 * groups_of_ones + 2] = bf16(INFINITY);
+        scales[200 * groups_of_ones + 7] = bf16(-INFINITY);
+      },
+      [](std::int64_t output, float sum, float ordinary, bool) {
+        return output == 5 || output == 200 ? !std::isfinite(sum) : sum == ordinary;
+      });
 }
 
 TEST(losses, of_far_and_masked_logits_are_right) {
