@@ -105,17 +105,13 @@ struct f16 {
     }
     bits = static_cast<std::uint16_t>(sign | half);
   }
-  /// Without branches, which would stand in every lane of portable rows.
   constexpr explicit operator float() const noexcept {
-    const std::uint32_t magnitude = (bits & 0x7fffu) << 13;
-    const std::uint32_t normal = magnitude + 0x38000000u;  // the exponent's bias is 127, not 15
-    const float subnormal = std::bit_cast<float>(magnitude + 0x38800000u) - 0x1p-14f;
-    const std::uint32_t below_normal = 0u - static_cast<std::uint32_t>(magnitude < 0x00800000u);
-    const std::uint32_t not_finite = 0u - static_cast<std::uint32_t>(magnitude >= 0x0f800000u);
-    const std::uint32_t value = (normal & ~below_normal) |
-                                (std::bit_cast<std::uint32_t>(subnormal) & below_normal) |
-                                (0x7f800000u & not_finite);
-    return std::bit_cast<float>(value | static_cast<std::uint32_t>(bits & 0x8000u) << 16);
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+    const std::uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude << 13));
+    if (magnitude >= 0x0400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+    const float tiny = static_cast<float>(magnitude) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(tiny) | sign);
   }
 };
 
