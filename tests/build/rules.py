@@ -29,7 +29,7 @@ FAMILIES = [
             "block_kv_is_whole_register_tiles": ".block_kv = 60",
             "tile_fits_in_cache": ".block_q = 1024, .block_kv = 2048",
             "decode_rows_fit": ".phase = attention_phase::decode, .block_q = 17",
-            "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
+            "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
             "amx_decode_has_whole_tiles":
                 ".target = backend::cpu_amx_bf16, .type = dtype::bf16, .head_dim = 40, "
                 ".phase = attention_phase::decode",
@@ -108,7 +108,7 @@ FAMILIES = [
             "block_q_is_whole_tiles_and_vectors": ".block_q = 30",
             "block_kv_is_whole_register_tiles": ".block_kv = 60",
             "tile_fits_in_cache": ".block_q = 1024",
-            "bf16_dot_takes_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
+            "bf16_instructions_take_bf16": ".target = backend::cpu_avx512_bf16, .type = dtype::f32",
             "v_head_dim_is_that_of_q": ".head_dim = 64, .v_head_dim = 32",
             "only_cuda_rows_of_one_head_dim_add_up": ".head_dim = 64, .d_q_atomics = true",
             "cuda_head_dims_are_known":

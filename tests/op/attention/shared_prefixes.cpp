@@ -53,7 +53,7 @@ std::unique_ptr<call_data> call_with_groups(const tested_row& row, const operati
     const std::int8_t dim = declared::dim_named(op.form->dims, symbol);
     if (dim >= 0) wishes.extents[static_cast<std::size_t>(dim)] = extent;
   };
-  set("N", 9);
+  set("N", 6);
   set("F", 3);
   set("M", 24);
   set("T", 16);

@@ -233,9 +233,13 @@ TEST(GpuChoices, GradientsOfShortRowsGoByTheFasterChunks) {
   const struct {
     std::int64_t sequences, tokens_of_each, heads;
     bool decays_of_channels, on_hopper;
-  } measured[] = {{4, 4096, 64, true, false}, {8, 64, 32, true, false}, {1, 4096, 16, true, true},
-                  {1, 4096, 4, true, true},   {2, 512, 8, true, true},  {8, 64, 32, false, false},
-                  {4, 4096, 64, false, true}};
+  } measured[] = {
+      {4, 4096, 64, true, false}, {8, 64, 32, true, false},   {8, 256, 32, true, false},
+      {4, 4096, 32, true, true},  {1, 8192, 64, true, true},  {2, 2048, 32, true, true},
+      {1, 4096, 32, true, true},  {1, 4096, 16, true, true},  {1, 4096, 4, true, true},
+      {2, 512, 8, true, true},    {8, 64, 32, false, false},  {8, 256, 32, false, false},
+      {4, 4096, 64, false, true}, {1, 8192, 64, false, true}, {2, 2048, 32, false, true},
+      {1, 4096, 4, false, true},  {2, 512, 8, false, true}};
   const device_facts device = support::h200();
   for (const auto& [sequences, tokens_of_each, heads, channels, on_hopper] : measured) {
     const chunked_scan_facts facts = facts_of({.type = dtype::bf16,

@@ -27,7 +27,7 @@ struct broken_wish {
 
   constexpr broken_wish(const row_rule* rule) noexcept  // NOLINT: the answer of broken_table_rule
       : any(rule != nullptr),
-        by_type(rule == &attention_rules::bf16_dot_takes_bf16 ||
+        by_type(rule == &attention_rules::bf16_instructions_take_bf16 ||
                 rule == &attention_rules::byte_products_add_nothing),
         by_tiles(rule == &attention_rules::amx_decode_has_whole_tiles),
         by_weights(rule == &attention_rules::decode_has_no_weights) {}

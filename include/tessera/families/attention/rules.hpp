@@ -3,11 +3,14 @@
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/spec/row_rule.hpp>
+#include <tessera/spec/shared_rules.hpp>
 
 namespace tessera {
 
 /// What legal rows meet.
 namespace attention_rules {
+
+using shared_rules::bf16_instructions_take_bf16;
 
 inline constexpr row_rule type_is_floating{
     "type is f32, f16 or bf16, or f8_e4m3 where cpu_generic and cuda_sm90 rows have contiguous "
@@ -23,8 +26,6 @@ inline constexpr row_rule tile_fits_in_cache{
     "block_q is at most 1024 and block_kv at most 1024, so that they stay in the cache"};
 inline constexpr row_rule decode_rows_fit{
     "block_q of a decode row is 1 to 16, of cpu_amx_bf16 1 to 64"};
-inline constexpr row_rule bf16_dot_takes_bf16{
-    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule byte_products_add_nothing{
     "table rows are not of cpu_avx512_vnni, whose products of 8 bits attention has not"};
 inline constexpr row_rule amx_decode_has_whole_tiles{
@@ -104,7 +105,7 @@ constexpr Answer broken_cpu_rule(const attention_config& config) noexcept {
     return &tile_fits_in_cache;
   }
   if (has_bf16_products(config.target) && config.type != dtype::bf16) {
-    return &bf16_dot_takes_bf16;
+    return &bf16_instructions_take_bf16;
   }
   const auto whole_tiles = [](int columns) { return columns > 0 && columns % 32 == 0; };
   if (has_tile_products(config.target) && decode &&

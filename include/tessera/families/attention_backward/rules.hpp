@@ -3,13 +3,16 @@
 
 #include <tessera/families/attention_backward/config.hpp>
 #include <tessera/spec/row_rule.hpp>
+#include <tessera/spec/shared_rules.hpp>
 
 namespace tessera {
 
 /// What legal rows meet.
 namespace attention_backward_rules {
 
-inline constexpr row_rule type_is_floating{"type is f32, f16 or bf16"};
+using shared_rules::bf16_instructions_take_bf16;
+using shared_rules::type_is_floating;
+
 inline constexpr row_rule head_dim_in_range{"head_dim is 0 to 256"};
 inline constexpr row_rule block_q_is_whole_tiles_and_vectors{
     "block_q is a positive multiple of the register tile's rows and of a vector's floats"};
@@ -17,8 +20,6 @@ inline constexpr row_rule block_kv_is_whole_register_tiles{
     "block_kv is a positive multiple of the register tile's columns"};
 inline constexpr row_rule tile_fits_in_cache{
     "block_q and block_kv are at most 512, so that a tile stays in the cache"};
-inline constexpr row_rule bf16_dot_takes_bf16{
-    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule v_head_dim_is_that_of_q{
     "v_head_dim is head_dim, but of CUDA rows of head_dim 192 with d_q_atomics, where it is 128"};
 inline constexpr row_rule cuda_head_dims_are_known{
@@ -69,7 +70,7 @@ constexpr Answer broken_rule(attention_backward_config config) noexcept {
   }
   if (config.block_q > 512 || config.block_kv > 512) return &tile_fits_in_cache;
   if (has_bf16_products(config.target) && config.type != dtype::bf16) {
-    return &bf16_dot_takes_bf16;
+    return &bf16_instructions_take_bf16;
   }
   return nullptr;
 }

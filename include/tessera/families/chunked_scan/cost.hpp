@@ -73,12 +73,13 @@ inline work_estimate estimate_of_chunks(const chunked_scan_config& config,
   const bool short_rows = hopper && backward && config.key_dim <= 64;
   if (short_rows) chunks += 2.0 * static_cast<double>(states * blocks.count);
   work.flops = chunks * chunk * (2 * chunk * keys + blocks.columns * (4 * keys + 2 * chunk));
-  // Backward there are three such scans; gradients of decays take as long again.
+  // Backward there are three such scans; gradients of decays come on top.
   if (backward) work.flops *= 3.0;
-  if (demand.decay_gradients) work.flops *= 2.0;
+  if (demand.decay_gradients) work.flops *= config.key_dim <= 64 ? 1.3 : 1.55;
   // Decays of channels scale rows of queries and keys, backward values and answers.
   const double of_channels = !hopper ? 0.11 : !backward ? 0.2 : short_rows ? 0.095 : 0.16;
-  work.product_share = demand.channels ? of_channels : (hopper ? 0.37 : 0.2);
+  const double of_heads = !hopper ? 0.2 : short_rows ? 0.25 : 0.37;
+  work.product_share = demand.channels ? of_channels : of_heads;
   return work;
 }
 

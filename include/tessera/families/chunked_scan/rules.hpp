@@ -5,22 +5,23 @@
 #include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 #include <tessera/spec/row_rule.hpp>
+#include <tessera/spec/shared_rules.hpp>
 
 namespace tessera {
 
 /// What legal rows meet.
 namespace chunked_scan_rules {
 
-inline constexpr row_rule type_is_floating{"type is f32, f16 or bf16"};
+using recurrent_key_rules::cpu_rows_take_any_key_dim;
+using recurrent_key_rules::cuda_key_dim_is_known;
+using shared_rules::bf16_instructions_take_bf16;
+using shared_rules::type_is_floating;
+
 inline constexpr row_rule sm90_rows_are_chunks_of_bf16{
     "rows of cuda_sm90 go by chunks of bf16: no others are written with wgmma"};
-inline constexpr row_rule cuda_key_dim_is_known{"key_dim of a CUDA row is 64, 128, 256 or 1024"};
-inline constexpr row_rule cpu_rows_take_any_key_dim{"key_dim of a CPU row is 0"};
 inline constexpr row_rule chunks_are_products_of_16_bits{
     "rows of chunks are CUDA rows for f16 or bf16"};
 inline constexpr row_rule chunks_have_short_keys{"key_dim of a row of chunks is 64 or 128"};
-inline constexpr row_rule bf16_instructions_take_bf16{
-    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule bf16_instructions_add_nothing{
     "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help to step a "
     "state in "

@@ -5,11 +5,17 @@
 #include <tessera/families/recurrent_chunks.hpp>
 #include <tessera/families/recurrent_keys.hpp>
 #include <tessera/spec/row_rule.hpp>
+#include <tessera/spec/shared_rules.hpp>
 
 namespace tessera {
 
 /// What legal rows meet.
 namespace delta_rule_rules {
+
+using recurrent_key_rules::cpu_rows_take_any_key_dim;
+using recurrent_key_rules::cuda_key_dim_is_known;
+using shared_rules::bf16_instructions_take_bf16;
+using shared_rules::type_is_floating;
 
 inline constexpr row_rule sm90_rows_have_chunks{
     "rows of cuda_sm90 are forward rows of chunk 64: others are those of cuda_sm80"};
@@ -17,15 +23,10 @@ inline constexpr row_rule cuda_rows_cut_by_key_dim{
     "chunk of a CUDA row is 0 or 64, its columns are 0: they follow from key_dim"};
 inline constexpr row_rule chunks_are_products_of_bf16{
     "CUDA rows of chunks are for bf16 of key_dim 64 or 128"};
-inline constexpr row_rule cuda_key_dim_is_known{"key_dim of a CUDA row is 64, 128, 256 or 1024"};
-inline constexpr row_rule cpu_rows_take_any_key_dim{"key_dim of a CPU row is 0"};
-inline constexpr row_rule type_is_floating{"type is f32, f16 or bf16"};
 inline constexpr row_rule forward_goes_token_by_token{"chunk of a forward row is 1"};
 inline constexpr row_rule chunk_in_range{"chunk of a backward row is 2 to 256"};
 inline constexpr row_rule columns_are_a_few_vectors{
     "columns is 1 to 4 whole vectors of the backend"};
-inline constexpr row_rule bf16_instructions_take_bf16{
-    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule bf16_instructions_add_nothing{
     "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help f32 states"};
 

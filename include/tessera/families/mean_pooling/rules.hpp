@@ -3,13 +3,16 @@
 
 #include <tessera/families/mean_pooling/config.hpp>
 #include <tessera/spec/row_rule.hpp>
+#include <tessera/spec/shared_rules.hpp>
 
 namespace tessera {
 
 /// What legal rows meet.
 namespace mean_pooling_rules {
 
-inline constexpr row_rule type_is_floating{"type is f32, f16 or bf16"};
+using shared_rules::bf16_instructions_take_bf16;
+using shared_rules::type_is_floating;
+
 inline constexpr row_rule streams_is_a_small_power_of_two{
     "streams of a forward row is 1, 2, 4, 8 or 16"};
 inline constexpr row_rule cuda_streams_fit_in_registers{
@@ -20,8 +23,6 @@ inline constexpr row_rule backward_has_no_streams{
     "a backward row has streams 0: it reads one mean for many tokens"};
 inline constexpr row_rule generic_stores_are_cached{
     "cpu_generic rows have cached stores: portable C++ has no others"};
-inline constexpr row_rule bf16_instructions_take_bf16{
-    "cpu_avx512_bf16 and cpu_amx_bf16 rows have type bf16"};
 inline constexpr row_rule bf16_instructions_add_nothing{
     "table rows are not of cpu_avx512_bf16 or cpu_amx_bf16, whose products do not help to add "
     "tokens"};

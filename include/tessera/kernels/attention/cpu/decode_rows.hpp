@@ -338,6 +338,9 @@ class decode_rows {
     const int columns = shape::v_head_dim(queries_.args());
     int d = 0;
     for (; d + elements_of_line <= columns; d += elements_of_line) {
+      // Of portable rows hides from GCC how d grows: it else computes columns of several lines side
+      // by side, which takes sixteen times the code, most of it shuffles.
+      if constexpr (width == 4) __asm__("" : "+r"(d));
       add_line<QRows, elements_of_line / width>(at, begin, count, weight, first, d,
                                                 elements_of_line);
     }

@@ -317,7 +317,7 @@ class state_space_block {
   /// is added up in `sums` but for the lanes of a register.
   template <int Registers, int Columns>
   TESSERA_INLINE void step_group(column_place& place, std::int64_t column, reg* sums) const {
-    ask_for_columns<Columns>(place, column);
+    ask_for_columns<Registers, Columns>(place, column);
     reg h[Columns * Registers];  // decays, then states
     const auto each = [](const auto& step) {
       TESSERA_UNROLL
@@ -348,15 +348,19 @@ class state_space_block {
   /// Columns of the head that lie a block ahead, where states stay in place: decays take as long as
   /// memory, which else waits for them; what another thread may be at stays alone. Between two
   /// memories the processor's own requests are best.
-  template <int Columns>
+  template <int Registers, int Columns>
   TESSERA_INLINE void ask_for_columns(const column_place& place, std::int64_t column) const {
     constexpr std::int64_t ahead = cut_type::most_columns;
+    constexpr int floats_of_line = 16;
     if (block_.is_last || place.before != place.after) return;
     if (block_.first + column + ahead + Columns > args_.columns) return;
     TESSERA_UNROLL
     for (int i = 0; i < Columns; ++i) {
-      TESSERA_PREFETCH(place.rates + (ahead + i) * args_.A.column);
-      TESSERA_PREFETCH(place.before + (ahead + i) * args_.initial_state.column);
+      TESSERA_UNROLL
+      for (int n = 0; n < Registers * vec::width; n += floats_of_line) {
+        TESSERA_PREFETCH(place.rates + (ahead + i) * args_.A.column + n);
+        TESSERA_PREFETCH(place.before + (ahead + i) * args_.initial_state.column + n);
+      }
     }
   }
 
