@@ -306,7 +306,7 @@ template <class Kernel, class Hooks, class Source>
 void attend_tiles(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval keys) {
   using rows_type = decode_rows<Kernel, Hooks>;
   const auto order = item.template order_of<rows_type::template tile_keys<Source>>(keys);
-  if constexpr (Source::in_place && in_place_tiles<Kernel, 4>::possible) {
+  if constexpr (Source::in_place && schedule_cpu::reads_in_place(traits<Kernel>::config, 4)) {
     const int rows = item.rows(0).queries().count();
     if (rows == 4) keys.begin = attend_in_place<4>(item, keys);
     if (rows == 8) keys.begin = attend_in_place<8>(item, keys);

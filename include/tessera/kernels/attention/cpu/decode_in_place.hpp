@@ -77,10 +77,6 @@ class in_place_tiles {
   static constexpr int key_lines = head_dim / 32, value_lines = v_head_dim / 32;
   static constexpr int key_rows = keys_of_step / key_lines, value_rows = keys_of_step / value_lines;
 
-  static constexpr bool possible = shape::tiles && head_dim != 0 && v_head_dim != 0 &&
-                                   head_dim % columns_of_tile == 0 &&
-                                   v_head_dim % (2 * columns_of_tile) == 0;
-
   static prim::tile_shapes shapes() {
     prim::tile_shapes all = prim::tile_shapes::full();
     constexpr int row_bytes = Rows * static_cast<int>(sizeof(float));
