@@ -36,10 +36,7 @@ class decode_item {
   decode_item(const attention_kernel_args& args, const Hooks& hooks, const Source& keys_and_values,
               std::byte* scratch, const decode_schedule& schedule,
               const decode_entry<Kernel>& entry, std::int64_t first_row, int head_group)
-      : source(keys_and_values),
-        first_key_(entry.first_key),
-        first_part_(entry.first_part),
-        room_(schedule.rows) {
+      : source(keys_and_values), first_key_(entry.first_key), first_part_(entry.first_part) {
     heads_.begin = head_group * schedule.heads;
     heads_.all = args.kv_heads;
     heads_.count = args.kv_heads - heads_.begin < schedule.heads ? args.kv_heads - heads_.begin
@@ -66,7 +63,7 @@ class decode_item {
   const head_range& range_of_heads() const { return heads_; }
   const rows_type& rows(int h) const { return *rows_[h]; }
   /// For rows of a head.
-  int room() const { return room_; }
+  int room() const { return scratch_[0].rows; }
   bool empty() const { return rows(0).queries().count() == 0; }
   /// More sums than a step of few keys is worth.
   bool crowded() const { return crowded_; }
@@ -163,7 +160,6 @@ class decode_item {
   key_splits splits_;
   std::int64_t first_key_;
   std::int64_t first_part_;
-  int room_;
   int keys_ahead_;  ///< distance of requests
   bool crowded_;
   bool streaming_;  ///< streams_pay
@@ -184,11 +180,10 @@ void attend_columns(const decode_item<Kernel, Hooks, Source>& item, const Order&
   item.rows(h).attend_columns(k.step(h), v.step(h));
 }
 
-/// The rows of an item, or of one of its heads alone, against the keys of an interval, in a given
-/// order.
+/// The rows of an item against the keys of an interval, in a given order.
 template <class Order, class Kernel, class Hooks, class Source>
 void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval keys,
-            const Order& order, std::optional<int> only = std::nullopt) {
+            const Order& order) {
   using shape = traits<Kernel>;
   constexpr int step_keys = Order::keys_of_step;
   const int heads = item.heads();
@@ -201,7 +196,9 @@ void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval k
     for (int h = 0; h < heads; ++h) {
       seen[h] = Order::all_seen ? prim::tile_visibility::full
                                 : item.rows(h).queries().visibility_of_keys(tile);
-      if (only && *only != h) seen[h] = prim::tile_visibility::skip;
+      if constexpr (Order::one_head) {
+        if (h != order.head) seen[h] = prim::tile_visibility::skip;
+      }
       if constexpr (shape::tiles && Source::in_place) {
         if (item.rows(h).keeps_columns(tile, seen[h])) {
           attend_columns(item, order, tile, h);
@@ -293,9 +290,10 @@ std::int64_t attend_in_place(const decode_item<Kernel, Hooks, Source>& item,
   for (int h = 0; h < item.heads(); ++h) {
     rows[h].finish();
     rows[h].make_anew([&] {
-      const auto order = item.template order_of<rows_type::template tile_keys<Source>>(keys);
+      constexpr int keys_of_tile = rows_type::template tile_keys<Source>;
+      const head_order<keys_of_tile> order{item.template order_of<keys_of_tile>(keys), h};
       item.rows(h).load_q();
-      attend(item, {seen.begin, key}, order, h);
+      attend(item, {seen.begin, key}, order);
     });
   }
   return key;
