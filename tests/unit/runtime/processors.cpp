@@ -130,6 +130,31 @@ TEST(Processors, OneTokenGoesToTilesWhereRowsShareItsKeys) {
   }
 }
 
+/// Tiles read sixteen keys of a page in place, not those of several pages.
+TEST(Processors, OneTokenOverPagesGoesToTilesWherePagesHoldTheirKeys) {
+  for (const int page_size : {8, 16, 24, 64}) {
+    const std::string pages = std::to_string(8192 / page_size);
+    const auto problem = parse_problem<page_problem>(
+        "page_attention q=[1,32,128]bf16 k_pages=[" + pages + "," + std::to_string(page_size) +
+        ",8,128] block_table=[1," + pages + "]i32 pool_layout=PTHD");
+    ASSERT_TRUE(problem) << problem.message();
+    const problem_view view = view_of(*problem);
+    question any("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]", backend::cpu_amx_bf16, 16);
+    any.device.bf16_dot_percent = 50;
+    const inquiry asked{.kind = attention_record,
+                        .problem = view,
+                        .demand = demand_for(attention_record, view, any.policy),
+                        .instances = default_table(),
+                        .device = any.device,
+                        .threads = any.threads,
+                        .policy = any.policy};
+    const std::string row(select(asked)->row());
+    EXPECT_NE(row.find("decode.paged"), std::string::npos) << row;
+    EXPECT_EQ(row.find("cpu_amx_bf16") != std::string::npos, page_size % 16 == 0)
+        << row << " for pages of " << page_size;
+  }
+}
+
 TEST(Processors, FewRowsOfALongCacheAreNotPacked) {
   const auto row_of = [](int rows, std::string_view type) {
     const std::string text = "flash_attention q=[1," + std::to_string(rows) + ",8,128]" +

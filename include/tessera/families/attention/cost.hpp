@@ -264,7 +264,9 @@ inline work_estimate estimate_of(const attention_config& config, const attention
     if (widens) work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
     // Scores are transposed, values interleaved, but where keys and values are read in place. What
     // is turned is read at three quarters of the speed on sixteen processors of a Xeon and on one.
-    const bool in_place = !coded && schedule_cpu::reads_in_place(config, sized.q_len * sized.group);
+    // Sixteen keys of an operand lie in one page.
+    const bool in_place = !coded && facts.demand.page_size % 16 == 0 &&
+                          schedule_cpu::reads_in_place(config, sized.q_len * sized.group);
     if (tiles && !in_place) {
       work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
       work.bytes *= 1.35;
