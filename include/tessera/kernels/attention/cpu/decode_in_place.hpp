@@ -87,8 +87,8 @@ class in_place_tiles {
     return all;
   }
 
-  /// `q_stride` words lie between the words of the queries (decode_tiles::pack_q).
   in_place_tiles() = default;
+  /// `q_stride` words lie between the words of the queries (decode_tiles::pack_q).
   in_place_tiles(const decode_scratch<Kernel>& scratch, int q_stride)
       : scratch_(&scratch), q_bytes_(q_stride * std::int64_t{sizeof(float)}) {
     most_ = vec::broadcast(prim::minus_infinity);
