@@ -130,6 +130,18 @@ TEST(Processors, OneTokenGoesToTilesWhereRowsShareItsKeys) {
   }
 }
 
+TEST(Processors, ManySequencesInMemoryAreReadByVectors) {
+  const auto row_of = [](int entries, int q_heads) {
+    const std::string batch = std::to_string(entries);
+    return attention_row("flash_attention q=[" + batch + ",1," + std::to_string(q_heads) +
+                             ",128]bf16 k=[" + batch + ",8192,8,128] causal=true",
+                         50, 16, backend::cpu_amx_bf16);
+  };
+  EXPECT_EQ(row_of(32, 32), "attention.cpu_avx512.bf16.d128.decode.16x128");
+  EXPECT_EQ(row_of(4, 32), "attention.cpu_amx_bf16.bf16.d128.decode.64x128");
+  EXPECT_EQ(row_of(32, 64), "attention.cpu_amx_bf16.bf16.d128.decode.64x128");
+}
+
 /// Tiles read sixteen keys of a page in place, not those of several pages.
 TEST(Processors, OneTokenOverPagesGoesToTilesWherePagesHoldTheirKeys) {
   for (const int page_size : {8, 16, 24, 64}) {
