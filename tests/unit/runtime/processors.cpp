@@ -109,9 +109,9 @@ TEST(Processors, DecodeAvoidsThemWhereProductsHoldItBack) {
   }
 }
 
-/// On a processor with AMX one token goes to tiles only where many rows read its keys, and several
-/// tokens do.
-TEST(Processors, OneTokenGoesToTilesOnlyWhereRowsShareItsKeys) {
+/// On a processor with AMX one token goes to tiles where rows share its keys, so that they are read
+/// in place, and several tokens do.
+TEST(Processors, OneTokenGoesToTilesWhereRowsShareItsKeys) {
   const auto row_of = [](int queries, int q_heads, int keys, int threads) {
     const std::string text = "flash_attention q=[1," + std::to_string(queries) + "," +
                              std::to_string(q_heads) + ",128]bf16 k=[1," + std::to_string(keys) +
@@ -119,13 +119,51 @@ TEST(Processors, OneTokenGoesToTilesOnlyWhereRowsShareItsKeys) {
     return attention_row(text, 50, threads, backend::cpu_amx_bf16);
   };
   constexpr std::string_view tiles = "attention.cpu_amx_bf16.bf16.d128.decode.64x128";
-  constexpr std::string_view vectors = "attention.cpu_avx512.bf16.d128.decode.16x128";
+  constexpr std::string_view vectors = "attention.cpu_avx512_bf16.bf16.d128.decode.16x128";
   for (const int threads : {1, 2, 16}) {
     for (const int keys : {2048, 8192, 32768}) {
-      EXPECT_EQ(row_of(1, 32, keys, threads), vectors) << keys << " keys, " << threads;
+      EXPECT_EQ(row_of(1, 16, keys, threads), vectors) << keys << " keys, " << threads;
+      EXPECT_EQ(row_of(1, 32, keys, threads), tiles) << keys << " keys, " << threads;
       EXPECT_EQ(row_of(1, 64, keys, threads), tiles) << keys << " keys, " << threads;
       EXPECT_EQ(row_of(4, 32, keys, threads), tiles) << keys << " keys, " << threads;
     }
+  }
+}
+
+TEST(Processors, ManySequencesInMemoryAreReadByVectors) {
+  const auto row_of = [](int entries, int q_heads) {
+    const std::string batch = std::to_string(entries);
+    return attention_row("flash_attention q=[" + batch + ",1," + std::to_string(q_heads) +
+                             ",128]bf16 k=[" + batch + ",8192,8,128] causal=true",
+                         50, 16, backend::cpu_amx_bf16);
+  };
+  EXPECT_EQ(row_of(32, 32), "attention.cpu_avx512.bf16.d128.decode.16x128");
+  EXPECT_EQ(row_of(4, 32), "attention.cpu_amx_bf16.bf16.d128.decode.64x128");
+  EXPECT_EQ(row_of(32, 64), "attention.cpu_amx_bf16.bf16.d128.decode.64x128");
+}
+
+/// Tiles read sixteen keys of a page in place, not those of several pages.
+TEST(Processors, OneTokenOverPagesGoesToTilesWherePagesHoldTheirKeys) {
+  for (const int page_size : {8, 16, 24, 64}) {
+    const std::string pages = std::to_string(8192 / page_size);
+    const auto problem = parse_problem<page_problem>(
+        "page_attention q=[1,32,128]bf16 k_pages=[" + pages + "," + std::to_string(page_size) +
+        ",8,128] block_table=[1," + pages + "]i32 pool_layout=PTHD");
+    ASSERT_TRUE(problem) << problem.message();
+    const problem_view view = view_of(*problem);
+    question any("flash_attention q=[1,1,32,128]bf16 k=[1,8192,8,128]", backend::cpu_amx_bf16, 16);
+    any.device.bf16_dot_percent = 50;
+    const inquiry asked{.kind = attention_record,
+                        .problem = view,
+                        .demand = demand_for(attention_record, view, any.policy),
+                        .instances = default_table(),
+                        .device = any.device,
+                        .threads = any.threads,
+                        .policy = any.policy};
+    const std::string row(select(asked)->row());
+    EXPECT_NE(row.find("decode.paged"), std::string::npos) << row;
+    EXPECT_EQ(row.find("cpu_amx_bf16") != std::string::npos, page_size % 16 == 0)
+        << row << " for pages of " << page_size;
   }
 }
 

@@ -239,6 +239,16 @@ struct key_splits {
   }
 };
 
+/// Whether decode reads keys and values as operands of tiles where they lie: so many query rows a
+/// key, seen by all of them.
+[[gnu::always_inline]] constexpr bool reads_in_place(const attention_config& config,
+                                                     std::int64_t rows) noexcept {
+  constexpr int columns = 32;  // of keys in a tile; of values two tiles go together
+  return has_tile_products(config.target) && config.head_dim > 0 && config.v_head_dim > 0 &&
+         config.head_dim % columns == 0 && config.v_head_dim % (2 * columns) == 0 &&
+         (rows == 4 || rows == 8);
+}
+
 /// Work items of a decode launch: up to block_q rows of the folded axis of `heads` key/value heads
 /// of one entry against one split of the keys.
 struct decode_schedule {

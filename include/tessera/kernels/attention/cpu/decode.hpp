@@ -1,7 +1,7 @@
 // Decode: few query rows against many keys. Bound by reading K and V once, so nothing is packed:
 // scores are dot products over rows as they lie, values are added row by row (on AMX tiles:
-// decode_tiles.hpp). The keys are cut into splits whose partial results are combined afterwards
-// (split-KV).
+// decode_tiles.hpp, decode_in_place.hpp). The keys are cut into splits whose partial results are
+// combined afterwards (split-KV).
 //
 // Memory is read nearly in the order in which it lies; key_order.hpp.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include <tessera/kernels/attention/common/key_source.hpp>
 #include <tessera/kernels/attention/common/split_kv.hpp>
+#include <tessera/kernels/attention/cpu/decode_in_place.hpp>
 #include <tessera/kernels/attention/cpu/decode_rows.hpp>
 #include <tessera/kernels/attention/cpu/epilogue.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
@@ -59,7 +60,10 @@ class decode_item {
   const Source& source;
 
   int heads() const { return heads_.count; }
+  const head_range& range_of_heads() const { return heads_; }
   const rows_type& rows(int h) const { return *rows_[h]; }
+  /// For rows of a head.
+  int room() const { return scratch_[0].rows; }
   bool empty() const { return rows(0).queries().count() == 0; }
   /// More sums than a step of few keys is worth.
   bool crowded() const { return crowded_; }
@@ -73,6 +77,27 @@ class decode_item {
   }
   bool has_split(std::int64_t split) const { return split < splits_.count; }
   std::int64_t first_part() const { return first_part_; }
+
+  template <int Rows>
+  in_place_tiles<Kernel, Rows> in_place(int h) const {
+    return {scratch_[h], decode_tiles<Kernel>(scratch_[h], Rows).q_stride()};
+  }
+  /// The first of these keys, whole steps, that all rows see and nothing but the softmax looks at.
+  prim::key_interval keys_seen_by_all(prim::key_interval keys, int step) const {
+    const prim::key_interval all = rows(0).queries().keys_of_all().all;
+    if (all.begin > keys.begin) return {};
+    const std::int64_t end = all.end < keys.end ? all.end : keys.end;
+    if (end < keys.begin + step) return {};
+    keys.end = keys.begin + (end - keys.begin) / step * step;
+    return rows(0).frees_order_of(keys) ? keys : prim::key_interval{};
+  }
+  /// Whether so many keys from `key` on, and as many behind them, are a run each.
+  bool lies_straight(std::int64_t key, int count) const {
+    const auto straight = [&](const auto& tokens) {
+      return tokens.contiguous_run(key) >= count && tokens.contiguous_run(key + count) >= count;
+    };
+    return straight(source.k) && straight(source.v);
+  }
 
   template <int Keys>
   memory_order<Keys> order_of(prim::key_interval keys) const {
@@ -171,6 +196,9 @@ void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval k
     for (int h = 0; h < heads; ++h) {
       seen[h] = Order::all_seen ? prim::tile_visibility::full
                                 : item.rows(h).queries().visibility_of_keys(tile);
+      if constexpr (Order::one_head) {
+        if (h != order.head) seen[h] = prim::tile_visibility::skip;
+      }
       if constexpr (shape::tiles && Source::in_place) {
         if (item.rows(h).keeps_columns(tile, seen[h])) {
           attend_columns(item, order, tile, h);
@@ -232,16 +260,67 @@ void attend_rows(const decode_item<Kernel, Hooks, Source>& item, prim::key_inter
   }
 }
 
+/// The first keys of an interval, on tiles of so many rows that read them in place; returns where
+/// the others begin.
+template <int Rows, class Kernel, class Hooks, class Source>
+std::int64_t attend_in_place(const decode_item<Kernel, Hooks, Source>& item,
+                             prim::key_interval keys) {
+  using rows_type = decode_rows<Kernel, Hooks>;
+  using tiles_type = in_place_tiles<Kernel, Rows>;
+  constexpr int step = tiles_type::keys_of_step;
+  const Source& source = item.source;
+  const prim::key_interval seen = item.keys_seen_by_all(keys, step);
+  if (seen.empty()) return keys.begin;
+  prim::tiles::begin(tiles_type::shapes());
+  tiles_type rows[decode_schedule::most_heads];
+  for (int h = 0; h < item.heads(); ++h) rows[h] = item.template in_place<Rows>(h);
+  std::int64_t key = seen.begin;
+  for (; key < seen.end && item.lies_straight(key, prim::tile_rows); key += step) {
+    const std::int64_t asked = key + 2 * step < keys.end ? key + 2 * step : keys.end;
+    row_requests<decltype(source.k), tiles_type::key_lines> next_keys(
+        source.k, item.range_of_heads(), key + step, asked);
+    row_requests<decltype(source.v), tiles_type::value_lines> next_values(
+        source.v, item.range_of_heads(), key + step, asked);
+    for (int h = 0; h < item.heads(); ++h) {
+      rows[h].attend(item.rows(h).queries().units(), source, key, item.range_of_heads().begin + h,
+                     next_keys, next_values);
+    }
+  }
+  prim::tiles::begin(decode_tiles<Kernel>::shapes(item.room()));
+  for (int h = 0; h < item.heads(); ++h) {
+    rows[h].finish();
+    rows[h].make_anew([&] {
+      constexpr int keys_of_tile = rows_type::template tile_keys<Source>;
+      const head_order<keys_of_tile> order{item.template order_of<keys_of_tile>(keys), h};
+      item.rows(h).load_q();
+      attend(item, {seen.begin, key}, order);
+    });
+  }
+  return key;
+}
+
+/// The rows of an item on tiles, in place where that is possible.
+template <class Kernel, class Hooks, class Source>
+void attend_tiles(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval keys) {
+  using rows_type = decode_rows<Kernel, Hooks>;
+  const auto order = item.template order_of<rows_type::template tile_keys<Source>>(keys);
+  if constexpr (Source::in_place && schedule_cpu::reads_in_place(traits<Kernel>::config, 4)) {
+    const int rows = item.rows(0).queries().count();
+    if (rows == 4) keys.begin = attend_in_place<4>(item, keys);
+    if (rows == 8) keys.begin = attend_in_place<8>(item, keys);
+  }
+  attend(item, keys, order);
+}
+
 /// One work item on one thread: leaves the partial results of a split.
 template <class Kernel, class Hooks, class Source>
 void decode(const decode_item<Kernel, Hooks, Source>& item, std::int64_t split,
             const partial_results& partial) {
-  using rows_type = decode_rows<Kernel, Hooks>;
   if (item.empty() || !item.has_split(split)) return;
   for (int h = 0; h < item.heads(); ++h) item.rows(h).load_q();
-  prim::key_interval keys = item.keys_of_split(split);
+  const prim::key_interval keys = item.keys_of_split(split);
   if constexpr (traits<Kernel>::tiles) {
-    attend(item, keys, item.template order_of<rows_type::template tile_keys<Source>>(keys));
+    attend_tiles(item, keys);
   } else {
     attend_rows(item, keys);
   }

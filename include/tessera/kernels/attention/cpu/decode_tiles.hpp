@@ -64,6 +64,8 @@ class decode_tiles {
         tile_rows_(rows_of_tile(scratch.rows)),
         all_rows_(round_up(scratch.rows, tile_rows_)) {}
 
+  /// Words of Q from one word of a row to the next.
+  int q_stride() const { return all_rows_; }
   /// The rows of tiles with some of the rows.
   int rows_with_tail() const { return round_up(rows_, tile_rows_); }
 

@@ -48,6 +48,7 @@ template <int Keys>
 struct memory_order {
   static constexpr int keys_of_step = Keys;
   static constexpr bool all_seen = false;
+  static constexpr bool one_head = false;
   head_range heads;
   std::int64_t end;  ///< of the split
   int distance;      ///< of requests, keys
@@ -133,6 +134,13 @@ struct memory_order {
   };
 };
 
+/// The same for one of the item's heads alone.
+template <int Keys>
+struct head_order : memory_order<Keys> {
+  static constexpr bool one_head = true;
+  int head;
+};
+
 /// Keys [begin, begin + keys) of a split, one run, as `count` streams side by side. A tile of
 /// scores holds the next few keys of each: column c is key first(key0, c) of stream c % count, so
 /// that neighbouring columns are `distance()` keys apart.
@@ -140,6 +148,7 @@ struct stream_order {
   static constexpr int count = 4;
   static constexpr int keys_of_step = count;
   static constexpr bool all_seen = true;
+  static constexpr bool one_head = false;
   static constexpr std::int64_t most_keys = 1 << 20;
   head_range heads;
   std::int64_t begin = 0;
