@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -38,10 +39,16 @@ struct answer {
   std::vector<float> out, lse;
 };
 
+/// What a query sees: of the keys so many before and behind it.
+struct window {
+  std::optional<std::int64_t> left, right;
+};
+
 /// Whole sequences are worked on, unless `shared`: without the promise, the keys of such a small
 /// call are shared by blocks, each with few tiles.
 template <class Element>
-answer attend(const numbers& given, double scale, bool causal, bool shared = false) {
+answer attend(const numbers& given, double scale, bool causal, bool shared = false,
+              const window& seen = {}) {
   const auto rounded = [](const std::vector<float>& from) {
     std::vector<Element> to;
     for (const float x : from) to.push_back(Element(x));
@@ -66,10 +73,16 @@ answer attend(const numbers& given, double scale, bool causal, bool shared = fal
     EXPECT_TRUE(done) << done.message();
   };
   if constexpr (std::is_same_v<Element, f8_e4m3>) {
-    const fp8_attention_options options{.softmax_scale = scale, .causal = causal};
+    const fp8_attention_options options{.softmax_scale = scale,
+                                        .causal = causal,
+                                        .window_left = seen.left,
+                                        .window_right = seen.right};
     call(fp8_attention_args{}, options, "fp8_attention");
   } else {
-    const flash_attention_options options{.softmax_scale = scale, .causal = causal};
+    const flash_attention_options options{.softmax_scale = scale,
+                                          .causal = causal,
+                                          .window_left = seen.left,
+                                          .window_right = seen.right};
     call(flash_attention_args{}, options, "flash_attention");
   }
   for (const result x : out) got.out.push_back(static_cast<float>(x));
@@ -78,9 +91,10 @@ answer attend(const numbers& given, double scale, bool causal, bool shared = fal
 
 /// Logits are 2 `outweighing` times the last dimension of a key. Key 0 is seen by every row.
 template <class Element>
-void expect_values_of_key_0(std::int64_t dim, float outweighing, bool causal) {
+void expect_values_of_key_0(std::int64_t dim, float outweighing, bool causal,
+                            const window& seen = {}) {
   SCOPED_TRACE(std::to_string(dim) + ", " + std::to_string(outweighing) +
-               (causal ? ", causal" : ", full"));
+               (causal ? ", causal" : ", not causal"));
   numbers given(dim);
   for (std::int64_t n = 0; n < tokens * heads; ++n) {
     const std::int64_t token = n / heads;
@@ -91,7 +105,7 @@ void expect_values_of_key_0(std::int64_t dim, float outweighing, bool causal) {
       given.v[given.at(token, n % heads, d)] = static_cast<float>(1 + (token + d) % 100);
     }
   }
-  const answer got = attend<Element>(given, static_cast<double>(outweighing), causal);
+  const answer got = attend<Element>(given, static_cast<double>(outweighing), causal, false, seen);
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::size_t column = i % static_cast<std::size_t>(dim);
     ASSERT_EQ(got.out[i], static_cast<float>(1 + column % 100)) << i;
@@ -104,6 +118,80 @@ TEST(far_scores, of_a_key_that_is_met_last_are_all_that_counts) {
       for (const bool causal : {false, true}) {
         expect_values_of_key_0<bf16>(dim, outweighing, causal);
         expect_values_of_key_0<f16>(dim, outweighing, causal);
+      }
+    }
+  }
+}
+
+/// Of 64 rows of a warpgroup, the first see keys up to the end of a tile or less, the others some
+/// of the next tile, which is the first that is met.
+TEST(far_scores, count_where_all_of_the_first_tile_is_hidden_from_a_row) {
+  for (const std::int64_t dim : {64, 80, 128, 256}) {
+    for (const std::int64_t right : {1, 40, 100}) {
+      SCOPED_TRACE(right);
+      const window seen{.left = {}, .right = right};
+      expect_values_of_key_0<bf16>(dim, 12.0f, false, seen);
+      expect_values_of_key_0<bf16>(dim, 500.0f, false, seen);
+      expect_values_of_key_0<f16>(dim, 40.0f, false, seen);
+    }
+  }
+}
+
+/// Logits grow with the distance of a key, so that the first that a row sees has the largest, of
+/// all that it sees, and the one before, in the same tile, which it does not see, a larger one.
+template <class Element>
+void expect_first_keys_of_window(std::int64_t dim, double scale, std::int64_t left) {
+  SCOPED_TRACE(std::to_string(dim) + ", " + std::to_string(scale));
+  numbers given(dim);
+  for (std::int64_t n = 0; n < tokens * heads; ++n) {
+    const std::int64_t token = n / heads;
+    std::int64_t rest = tokens - token;
+    float weight = 1.0f;
+    // Three digits of the distance, which all types hold.
+    for (std::int64_t d = dim - 3; d < dim; ++d, rest /= 8, weight *= 8.0f) {
+      given.q[given.at(token, n % heads, d)] = weight;
+      given.k[given.at(token, n % heads, d)] = static_cast<float>(d + 1 < dim ? rest % 8 : rest);
+    }
+    for (std::int64_t d = 0; d < dim; ++d) {
+      given.v[given.at(token, n % heads, d)] = static_cast<float>(1 + (3 * token + d) % 8);
+    }
+  }
+  const answer got = attend<Element>(given, scale, false, false, window{.left = left, .right = 0});
+  for (std::int64_t n = 0; n < tokens * heads; ++n) {
+    const std::int64_t token = n / heads, first = std::max<std::int64_t>(0, token - left);
+    std::vector<double> weights;
+    double sum = 0;
+    for (std::int64_t key = first; key <= token; ++key) {
+      weights.push_back(std::exp(scale * static_cast<double>(first - key)));
+      sum += weights.back();
+    }
+    for (std::int64_t d = 0; d < dim; ++d) {
+      double expected = 0;
+      for (std::int64_t key = first; key <= token; ++key) {
+        expected += weights[static_cast<std::size_t>(key - first)] / sum *
+                    static_cast<double>(1 + (3 * key + d) % 8);
+      }
+      const double rounding = std::is_same_v<Element, f8_e4m3> ? 0.05 : 0.01;
+      ASSERT_NEAR(static_cast<double>(got.out[given.at(token, n % heads, d)]), expected,
+                  rounding * expected)
+          << token << ", " << d;
+    }
+    const double lse = scale * static_cast<double>(tokens - first) + std::log(sum);
+    ASSERT_NEAR(static_cast<double>(got.lse[static_cast<std::size_t>(n % heads * tokens + token)]),
+                lse, 2e-3 + 1e-6 * lse)
+        << token;
+  }
+}
+
+TEST(far_scores, of_the_first_keys_of_a_window_count_and_those_before_do_not) {
+  for (const std::int64_t dim : {64, 80, 128, 256}) {
+    for (const double scale : {0.25, 0.7, 12.0}) {
+      for (const std::int64_t left : {200, 299}) {
+        expect_first_keys_of_window<bf16>(dim, scale, left);
+        expect_first_keys_of_window<f16>(dim, scale, left);
+        if (dim != 80 && support::runs_here(backend::cuda_sm90)) {
+          expect_first_keys_of_window<f8_e4m3>(dim, scale, left);
+        }
       }
     }
   }

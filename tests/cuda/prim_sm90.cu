@@ -10,7 +10,6 @@
 
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/box_store.hpp>
-#include <tessera/prim/cuda/launch.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/tile_counter.hpp>
@@ -19,6 +18,7 @@
 #include <tessera/spec/dtype.hpp>
 
 #include "tests/cuda/device_values.hpp"
+#include "tests/cuda/sm90_pieces.hpp"
 
 namespace {
 
@@ -27,17 +27,7 @@ using tessera::bf16;
 using tessera::f16;
 using tessera::device_test::device_values;
 
-class prim_sm90 : public testing::Test {
- protected:
-  void SetUp() override {
-    int device = 0;
-    ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
-    const int capability = capability_of(device);
-    if (capability != 90) {
-      GTEST_SKIP() << "compute capability is " << capability << ", these pieces need 90";
-    }
-  }
-};
+using prim_sm90 = tessera::device_test::sm90_pieces;
 
 /// Small numbers, whose products and sums f32 holds exactly.
 float number_at(int i, int salt) {

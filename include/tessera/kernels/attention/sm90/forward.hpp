@@ -203,7 +203,8 @@ class consumer {
     mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
-    const bool follows = hides || begins || args_.follows_maximum || lane_.looks;
+    const bool follows =
+        (hides && !Traits::trusts_left_edge) || begins || args_.follows_maximum || lane_.looks;
     // Where nobody looks for maxima products may have to be made again.
     const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
@@ -213,7 +214,10 @@ class consumer {
     if (hides) hide_scores(planned, tile);
     const bool moved =
         Traits::trusts_reference
-            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors())
+            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors(),
+                                 [&] {
+                                   if (hides) hide_scores(planned, tile);
+                                 })
             : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();

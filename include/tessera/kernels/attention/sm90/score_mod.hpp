@@ -230,34 +230,51 @@ __device__ __forceinline__ void set_scale(const planned_tile<Traits>& planned,
   for (float& score : lane.scores) score = -score;
 }
 
+/// Which of a lane's columns of a row, two of each eight, lie before column `end` of a tile, which
+/// is counted from the lane's first: a bit each.
+template <class Traits>
+__device__ __forceinline__ std::uint64_t columns_before(int end) {
+  static_assert(Traits::block_kv / 4 < 64);
+  const int inside = min(max(end, 0), Traits::block_kv);
+  return (std::uint64_t{1} << (inside / 8 * 2 + min(inside % 8, 2))) - 1;
+}
+/// Bits `first` to `first` + 3 as bits 1 to 4, of which an instruction makes predicates: four at a
+/// time, so that the loop keeps its own.
+__device__ __forceinline__ std::uint32_t four_bits(std::uint32_t bits, int first) {
+  std::uint32_t four;
+  if (first == 0) {
+    asm volatile("shl.b32 %0, %1, 1;" : "=r"(four) : "r"(bits));
+  } else {
+    asm volatile("shr.u32 %0, %1, %2;" : "=r"(four) : "r"(bits), "r"(first - 1));
+  }
+  return four;
+}
+
 /// Scores of keys that rows do not see become -inf; `tile` is one of keys.
 template <class Traits>
 __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned, int warpgroup,
                                              int tile, lane_tile<Traits>& lane) {
-  const int thread = static_cast<int>(prim::cuda::thread_index());
-  const int row = row_of_lane(thread, warpgroup);
-  const int key0 = tile * Traits::block_kv + thread % 4 * 2;
-  row_keys seen[2] = {planned.keys[row], planned.keys[row + 8]};
+  const unsigned thread = prim::cuda::thread_index();
+  const int row = row_of_lane(static_cast<int>(thread), warpgroup);
+  const int key0 = tile * Traits::block_kv + static_cast<int>(thread % 4 * 2);
 #pragma unroll
-  for (row_keys& keys : seen) {
-    keys.begin -= key0;
-    keys.end -= key0;
+  for (int half = 0; half < 2; ++half) {
+    row_keys keys = planned.keys[row + 8 * half];
     // A tile that other rows of the work tile are shown.
     if constexpr (Traits::whole_tiles) {
       if (planned.hides_from(warpgroup, tile)) keys.end = 0;
     }
-  }
+    const std::uint64_t bits =
+        columns_before<Traits>(keys.end - key0) & ~columns_before<Traits>(keys.begin - key0);
+    std::uint32_t four = 0;
 #pragma unroll
-  for (int i = 0; i < Traits::block_kv / 2; ++i) {
-    const int column = i / 4 * 8 + i % 2;
-    lane.scores[i] = column < seen[half_of(i)].end ? lane.scores[i] : prim::minus_infinity;
-  }
-  // Only the left edge of a window hides keys before others.
-  if (!prim::cuda::any_of_warp(seen[0].begin > 0 || seen[1].begin > 0)) return;
-#pragma unroll
-  for (int i = 0; i < Traits::block_kv / 2; ++i) {
-    const int column = i / 4 * 8 + i % 2;
-    lane.scores[i] = column >= seen[half_of(i)].begin ? lane.scores[i] : prim::minus_infinity;
+    for (int column = 0; column < Traits::block_kv / 4; ++column) {
+      if (column % 4 == 0) {
+        four = four_bits(static_cast<std::uint32_t>(bits >> column / 32 * 32), column % 32);
+      }
+      float& score = lane.scores[column / 2 * 4 + half * 2 + column % 2];
+      score = (four >> (1 + column % 4) & 1u) != 0 ? score : prim::minus_infinity;
+    }
   }
 }
 

@@ -136,7 +136,7 @@ __device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane,
 /// the reference of its row, in powers of 2, scores are so different that later ones may well pass
 /// the reference by more than weights can, which is 2^64, of f16 2^8.
 constexpr float far_below_of(dtype type) {
-  return type == dtype::f16 ? 8.0f : 40.0f;
+  return type == dtype::f16 ? 8.0f : 56.0f;
 }
 
 /// True if the largest scores of a lane of the warp lie far below its rows' references. Not those

@@ -103,11 +103,14 @@ struct kernel_traits {
   static constexpr bool reads_runs = requires { Kernel::reads_runs; };
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
-  /// 64 would spill 8 bytes; functors that add distances are there 1 to 4 % faster with normal
-  /// scores, but 11 % slower with those 12 times as large.
-  static constexpr bool trusts_reference =
-      (!modifies || whole_tiles || (adds_distances && config.head_dim > 64)) && !drops &&
-      (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
+  /// 64 would spill 8 bytes.
+  static constexpr bool trusts_reference = (!modifies || whole_tiles || adds_distances) && !drops &&
+                                           (codes_of_heads || config.head_dim <= 128) &&
+                                           !(reads_runs && config.head_dim <= 64);
+  /// Nor are they where a tile hides keys at the left edge of a window alone: rows that see some of
+  /// it have seen the tile behind it. Wider heads would spill 4 bytes.
+  static constexpr bool trusts_left_edge =
+      trusts_reference && !codes_of_heads && !whole_tiles && config.head_dim <= 64;
   /// Weights that are too large are divided. Other rows make their scores again, for which functors
   /// that add distances have no registers (8 bytes at head dim 128).
   static constexpr bool divides_weights = codes_of_heads || adds_distances;

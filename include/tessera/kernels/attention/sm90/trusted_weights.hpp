@@ -123,12 +123,13 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
 }
 
 /// Scores of a tile become weights. `follows`: maxima are looked for, as some may be -inf, rows
-/// have seen none before, or the warp does not trust its references. True if `rescale_out` is to
-/// follow.
-template <class Traits>
+/// have seen none before, or the warp does not trust its references. `hide`: hides what rows do not
+/// see of products that have been made again. True if `rescale_out` is to follow.
+template <class Traits, class Hide>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
                                                    bool follows, std::uint32_t queries,
-                                                   std::uint32_t keys, float2* factors) {
+                                                   std::uint32_t keys, float2* factors,
+                                                   const Hide& hide) {
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
@@ -144,6 +145,7 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
       moved = moved || again;
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
+      if constexpr (Traits::trusts_left_edge) hide();
       moved = follow_maximum(lane, args, false, factors, true);
       follows = lane.looks = true;
       continue;
