@@ -11,23 +11,31 @@
 
 namespace tessera::kernels::losses::sm80 {
 
-/// A token by its number among all entries.
+/// A token by its number among all.
 struct token_place {
+  std::int64_t nest = 0;
+  std::int64_t group = 0;
   std::int64_t entry = 0;
   std::int64_t token = 0;
 
   /// A row of a tensor of its own.
   __device__ __forceinline__ explicit token_place(std::int64_t row) : token(row) {}
   __device__ __forceinline__ token_place(const loss_tokens& tokens, std::int64_t row)
-      : entry(row / tokens.tokens), token(row - entry * tokens.tokens) {}
+      : entry(row / tokens.tokens), token(row - entry * tokens.tokens) {
+    if (tokens.nests * tokens.groups == 1) return;
+    group = entry / tokens.entries;
+    entry -= group * tokens.entries;
+    nest = group / tokens.groups;
+    group -= nest * tokens.groups;
+  }
 
   __device__ __forceinline__ std::int64_t offset_in(const token_rows& rows) const {
-    return entry * rows.entry + token * rows.token;
+    return nest * rows.nest + group * rows.group + entry * rows.entry + token * rows.token;
   }
 };
 
 constexpr std::int64_t count_of(const loss_tokens& tokens) {
-  return tokens.entries * tokens.tokens;
+  return tokens.nests * tokens.groups * tokens.entries * tokens.tokens;
 }
 
 /// The class of a token; -1 where it is ignored or no class, or where there are shares instead.
