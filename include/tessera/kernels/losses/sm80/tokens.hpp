@@ -11,26 +11,27 @@
 
 namespace tessera::kernels::losses::sm80 {
 
-/// A token by its number among all.
+/// A token by its number among all. Which nest and group it is in is found out for each offset,
+/// where there are several: no register holds them beside a row. 32 bits count them: 2^32 tokens
+/// would have 128 GB of `token_value` alone.
 struct token_place {
-  std::int64_t nest = 0;
-  std::int64_t group = 0;
-  std::int64_t entry = 0;
+  const loss_tokens* tokens = nullptr;  ///< null: a row of a tensor of its own
+  std::int64_t entry = 0;               ///< among those of all groups
   std::int64_t token = 0;
 
-  /// A row of a tensor of its own.
   __device__ __forceinline__ explicit token_place(std::int64_t row) : token(row) {}
-  __device__ __forceinline__ token_place(const loss_tokens& tokens, std::int64_t row)
-      : entry(row / tokens.tokens), token(row - entry * tokens.tokens) {
-    if (tokens.nests * tokens.groups == 1) return;
-    group = entry / tokens.entries;
-    entry -= group * tokens.entries;
-    nest = group / tokens.groups;
-    group -= nest * tokens.groups;
-  }
+  __device__ __forceinline__ token_place(const loss_tokens& all, std::int64_t row)
+      : tokens(&all), entry(row / all.tokens), token(row - entry * all.tokens) {}
 
   __device__ __forceinline__ std::int64_t offset_in(const token_rows& rows) const {
-    return nest * rows.nest + group * rows.group + entry * rows.entry + token * rows.token;
+    if (tokens == nullptr || (tokens->nests == 1 && tokens->groups == 1)) {
+      return entry * rows.entry + token * rows.token;
+    }
+    const auto entries = static_cast<std::uint32_t>(tokens->entries);
+    const auto groups = static_cast<std::uint32_t>(tokens->groups);
+    const auto group = static_cast<std::uint32_t>(entry) / entries, nest = group / groups;
+    return nest * rows.nest + (group - nest * groups) * rows.group +
+           (entry - std::int64_t{group} * entries) * rows.entry + token * rows.token;
   }
 };
 
