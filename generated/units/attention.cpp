@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "99fc4f4a6247ed30";
-  if (kind == device_kind::cuda) return "f37bf89e46359b59";
+  if (kind == device_kind::cuda) return "1a883c88031c96dd";
   return {};
 }
 

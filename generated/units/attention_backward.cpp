@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "e8248d15b5916392";
-  if (kind == device_kind::cuda) return "1e0d0f967e82c249";
+  if (kind == device_kind::cuda) return "1d23453eb5daa123";
   return {};
 }
 
