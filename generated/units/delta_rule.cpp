@@ -88,7 +88,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "11bf1c3a8a218123";
-  if (kind == device_kind::cuda) return "12abe5679b12adb9";
+  if (kind == device_kind::cuda) return "c61ea035a542a0a5";
   return {};
 }
 

@@ -69,7 +69,7 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "53ede6a46e2893a2";
-  if (kind == device_kind::cuda) return "4b68c117d0b02e67";
+  if (kind == device_kind::cuda) return "eba278787703378d";
   return {};
 }
 

@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6cdaa3c0e4954630";
-  if (kind == device_kind::cuda) return "bfdf8889d24de7fe";
+  if (kind == device_kind::cuda) return "b7b6f6e96e1b7766";
   return {};
 }
 

@@ -32,10 +32,14 @@ struct sized_numbers {
   }
 };
 
-/// Element of a tensor with a number for each token, which lie in one axis or two.
+/// Element of a tensor with a number for each token, which lie in so many axes.
 inline std::int64_t offset_of_row(const tensor_view& view, std::int64_t row, int axes) {
-  if (axes == 1) return row * view.stride[0];
-  return row / view.extent[1] * view.stride[0] + row % view.extent[1] * view.stride[1];
+  std::int64_t offset = 0;
+  for (auto axis = static_cast<std::size_t>(axes); axis-- > 0;) {
+    offset += row % view.extent[axis] * view.stride[axis];
+    row /= view.extent[axis];
+  }
+  return offset;
 }
 inline double at_row(const tensor_view& view, std::int64_t row, int axes) {
   return read(view, offset_of_row(view, row, axes));

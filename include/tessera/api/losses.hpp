@@ -48,8 +48,8 @@
 
 namespace tessera {
 
-/// logits [T,V] or [B,T,V]; targets [T] or [B,T], or soft_targets like logits; loss [1], or like
-/// targets. weights, mask, z_loss, weight_sum and accuracy may be absent.
+/// logits [...,V], tokens in one axis to four; targets [...], or soft_targets like logits; loss
+/// [1], or like targets. weights, mask, z_loss, weight_sum and accuracy may be absent.
 status fused_cross_entropy(const cross_entropy_args& args,
                            const cross_entropy_options& options = {}, const context& context = {});
 
@@ -59,8 +59,8 @@ status fused_cross_entropy_backward(const cross_entropy_args& args,
                                     const cross_entropy_options& options = {},
                                     const context& context = {});
 
-/// student_logits, teacher_logits [T,V] or [B,T,V]; loss [1], or [T] or [B,T]. weights, mask,
-/// weight_sum and teacher_entropy may be absent.
+/// student_logits, teacher_logits [...,V]; loss [1], or [...]. weights, mask, weight_sum and
+/// teacher_entropy may be absent.
 status fused_kl_divergence(const kl_divergence_args& args,
                            const kl_divergence_options& options = {}, const context& context = {});
 
@@ -69,7 +69,7 @@ status fused_kl_divergence_backward(const kl_divergence_args& args,
                                     const kl_divergence_options& options = {},
                                     const context& context = {});
 
-/// hidden [T,H] or [B,T,H]; lm_head_weight [H,V]; targets [T] or [B,T]; loss [1], or like targets.
+/// hidden [...,H]; lm_head_weight [H,V]; targets [...]; loss [1], or like targets.
 /// lm_head_bias, weights, mask, z_loss, weight_sum, accuracy and logit_sums may be absent. Plans on
 /// a GPU want rows of lm_head_weight at multiples of 16 bytes in every run, unless planned
 /// `unaligned` or of a length that is none.

@@ -40,7 +40,7 @@ struct problem_view;
 
 inline constexpr int max_tensors = 32;  ///< of an operation: one bit each
 inline constexpr int max_dims = 24;
-inline constexpr int max_layouts = 10;
+inline constexpr int max_layouts = 16;
 inline constexpr int max_options = 31;  ///< of an operation: one bit each, in C an int's
 inline constexpr std::size_t max_options_bytes = 256;
 inline constexpr std::size_t max_kernel_args_bytes = 2112;

@@ -51,8 +51,8 @@ struct binding_form {
   std::uint16_t data = 0, type = 0;
   std::array<std::uint16_t, 4> offsets{};
   /// By stride: one more than the axis, 0 for none, in the three bits of each layout.
-  std::array<std::uint32_t, 4> axes{};
-  static_assert(max_layouts * 3 <= 32 && max_rank < 8);
+  std::array<std::uint64_t, 4> axes{};
+  static_assert(max_layouts * 3 <= 64 && max_rank < 8);
 
   constexpr int axis_of(std::size_t stride, int layout) const noexcept {
     return static_cast<int>(axes[stride] >> 3 * layout & 7u) - 1;
@@ -145,7 +145,7 @@ constexpr std::array<binding_form, Count> bindings_in(const std::array<binding_t
       const auto dims = dims_in(stride.dims, form.dims);
       for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
         const int axis = axis_with(form.shape(to.tensor, static_cast<int>(layout)), dims);
-        to.axes[to.stride_count] |= static_cast<std::uint32_t>(axis + 1) << 3 * layout;
+        to.axes[to.stride_count] |= static_cast<std::uint64_t>(axis + 1) << 3 * layout;
       }
       ++to.stride_count;
     }

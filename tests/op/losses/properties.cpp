@@ -151,6 +151,62 @@ TEST(fused_cross_entropy, of_a_token_does_not_depend_on_the_others) {
   }
 }
 
+TEST(fused_cross_entropy, of_one_class_is_exactly_nothing) {
+  tokens some(9, 1, 30);
+  EXPECT_EQ(some.loss({.reduction = loss_reduction::sum}), 0.0f);
+  EXPECT_EQ(some.loss({.label_smoothing = 0.25}), 0.0f);
+  EXPECT_EQ(some.gradient(), std::vector<float>(9, 0.0f));
+  std::vector<float> shares(9, 0.75f), weight{1.5f, -2};
+  float loss = -1, of_product = -1, of_teacher = -1, entropy = -1;
+  cross_entropy_args soft = some.args(&loss);
+  soft.targets = {};
+  soft.soft_targets = view(shares.data(), {9, 1});
+  throw_if_failed(fused_cross_entropy(soft));
+  throw_if_failed(fused_linear_cross_entropy({.hidden = view(some.logits.data(), {4, 2}),
+                                              .lm_head_weight = view(weight.data(), {2, 1}),
+                                              .targets = view(some.targets.data(), {4}),
+                                              .loss = view(&of_product, {1})}));
+  throw_if_failed(fused_kl_divergence({.student_logits = view(some.logits.data(), {8, 1}),
+                                       .teacher_logits = view(some.logits.data() + 1, {8, 1}),
+                                       .loss = view(&of_teacher, {1}),
+                                       .teacher_entropy = view(&entropy, {1})}));
+  for (const float each : {loss, of_product, of_teacher, entropy}) EXPECT_EQ(each, 0.0f);
+}
+
+TEST(fused_cross_entropy, of_tokens_in_four_axes_is_that_of_a_list_of_them) {
+  constexpr std::int64_t width = 33, count = 2 * 3 * 2 * 5;
+  tokens list(count, width);
+  const cross_entropy_options options{.reduction = loss_reduction::none, .z_loss = 0.01};
+  std::vector<float> losses(count), d_losses = numbers(count, 7), nested(count);
+  cross_entropy_args args = list.args(nullptr);
+  args.loss = view(losses.data(), {count});
+  throw_if_failed(fused_cross_entropy(args, options));
+  std::vector<float> gradient(list.logits.size()), of_nested(list.logits.size());
+  const auto differentiate = [&](cross_entropy_args of, std::vector<float>& to) {
+    of.d_logits = of.logits;
+    of.d_logits.data = to.data();
+    of.d_loss = of.loss;
+    of.d_loss.data = d_losses.data();
+    of.loss = {};
+    throw_if_failed(fused_cross_entropy_backward(of, options));
+  };
+  differentiate(args, gradient);
+  // The same memory with its axes in another order: [3, 5, 2, 2] of [2, 3, 2, 5].
+  const auto turned = [](tensor_view flat, std::int64_t row) {
+    flat.stride = {10 * row, row, 30 * row, 5 * row, 1};
+    flat.extent = {3, 5, 2, 2, width};
+    flat.rank = row == 1 ? 4 : 5;
+    return flat;
+  };
+  args.logits = turned(args.logits, width);
+  args.targets = turned(args.targets, 1);
+  args.loss = turned(view(nested.data(), {count}), 1);
+  throw_if_failed(fused_cross_entropy(args, options));
+  EXPECT_EQ(nested, losses);
+  differentiate(args, of_nested);
+  EXPECT_EQ(of_nested, gradient);
+}
+
 TEST(fused_linear_cross_entropy, is_cross_entropy_of_the_product) {
   constexpr std::int64_t rows = 130, columns = 300, width = 290;
   tokens product(rows, width);

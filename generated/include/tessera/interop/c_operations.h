@@ -3734,43 +3734,62 @@ static inline int32_t tessera_run_scaled_matmul(const tessera_plan* plan,
 
 /* ---- fused_cross_entropy: family losses ---- */
 
-/* Axes: B batch; T length; V classes. */
+/* Axes: N outer groups; G groups; B batch; T length; V classes. */
 typedef struct tessera_fused_cross_entropy_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V], soft flat [T,V],
-   * soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V]; f32, f16,
-   * bf16 */
+  /* flat [T,V], batched [B,T,V], grouped [G,B,T,V], nested [N,G,B,T,V], flat unreduced [T,V],
+   * batched unreduced [B,T,V], grouped unreduced [G,B,T,V], nested unreduced [N,G,B,T,V], soft flat
+   * [T,V], soft batched [B,T,V], soft grouped [G,B,T,V], soft nested [N,G,B,T,V], soft flat
+   * unreduced [T,V], soft batched unreduced [B,T,V], soft grouped unreduced [G,B,T,V], soft nested
+   * unreduced [N,G,B,T,V]; f32, f16, bf16 */
   const tessera_tensor* logits;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; i32 */
   const tessera_tensor* targets;
-  /* soft flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced
-   * [B,T,V]; f32, type of logits */
+  /* soft flat [T,V], soft batched [B,T,V], soft grouped [G,B,T,V], soft nested [N,G,B,T,V], soft
+   * flat unreduced [T,V], soft batched unreduced [B,T,V], soft grouped unreduced [G,B,T,V], soft
+   * nested unreduced [N,G,B,T,V]; f32, type of logits */
   const tessera_tensor* soft_targets;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T], soft flat [T], soft
-   * batched [B,T], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T], soft flat [T], soft
+   * batched [B,T], soft grouped [G,B,T], soft nested [N,G,B,T], soft flat unreduced [T], soft
+   * batched unreduced [B,T], soft grouped unreduced [G,B,T], soft nested unreduced [N,G,B,T];
+   * f32 */
   const tessera_tensor* weights;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T], soft flat [T], soft
-   * batched [B,T], soft flat unreduced [T], soft batched unreduced [B,T]; u8 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T], soft flat [T], soft
+   * batched [B,T], soft grouped [G,B,T], soft nested [N,G,B,T], soft flat unreduced [T], soft
+   * batched unreduced [B,T], soft grouped unreduced [G,B,T], soft nested unreduced [N,G,B,T]; u8 */
   const tessera_tensor* mask;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1],
-   * soft batched [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T], soft flat [1], soft batched [1],
+   * soft grouped [1], soft nested [1], soft flat unreduced [T], soft batched unreduced [B,T], soft
+   * grouped unreduced [G,B,T], soft nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* loss;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1],
-   * soft batched [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T], soft flat [1], soft batched [1],
+   * soft grouped [1], soft nested [1], soft flat unreduced [T], soft batched unreduced [B,T], soft
+   * grouped unreduced [G,B,T], soft nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* z_loss;
   const tessera_tensor* weight_sum; /* written; [1]; f32 */
-  /* written; flat [1], batched [1], flat unreduced [1], batched unreduced [1]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [1], batched unreduced
+   * [1], grouped unreduced [1], nested unreduced [1]; f32 */
   const tessera_tensor* accuracy;
-  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T], soft flat [1], soft batched
-   * [1], soft flat unreduced [T], soft batched unreduced [B,T]; f32 */
+  /* flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced [B,T],
+   * grouped unreduced [G,B,T], nested unreduced [N,G,B,T], soft flat [1], soft batched [1], soft
+   * grouped [1], soft nested [1], soft flat unreduced [T], soft batched unreduced [B,T], soft
+   * grouped unreduced [G,B,T], soft nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* d_loss;
-  /* written; flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V], soft
-   * flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V];
-   * type of logits */
+  /* written; flat [T,V], batched [B,T,V], grouped [G,B,T,V], nested [N,G,B,T,V], flat unreduced
+   * [T,V], batched unreduced [B,T,V], grouped unreduced [G,B,T,V], nested unreduced [N,G,B,T,V],
+   * soft flat [T,V], soft batched [B,T,V], soft grouped [G,B,T,V], soft nested [N,G,B,T,V], soft
+   * flat unreduced [T,V], soft batched unreduced [B,T,V], soft grouped unreduced [G,B,T,V], soft
+   * nested unreduced [N,G,B,T,V]; type of logits */
   const tessera_tensor* d_logits;
-  /* written; soft flat [T,V], soft batched [B,T,V], soft flat unreduced [T,V], soft batched
-   * unreduced [B,T,V]; f32, f16, bf16 */
+  /* written; soft flat [T,V], soft batched [B,T,V], soft grouped [G,B,T,V], soft nested
+   * [N,G,B,T,V], soft flat unreduced [T,V], soft batched unreduced [B,T,V], soft grouped unreduced
+   * [G,B,T,V], soft nested unreduced [N,G,B,T,V]; f32, f16, bf16 */
   const tessera_tensor* d_soft_targets;
 } tessera_fused_cross_entropy_args;
 
@@ -3837,27 +3856,37 @@ static inline int32_t tessera_run_fused_cross_entropy_backward(const tessera_pla
 
 /* ---- fused_kl_divergence: family losses ---- */
 
-/* Axes: B batch; T length; V classes. */
+/* Axes: N outer groups; G groups; B batch; T length; V classes. */
 typedef struct tessera_fused_kl_divergence_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V]; f32, f16, bf16 */
+  /* flat [T,V], batched [B,T,V], grouped [G,B,T,V], nested [N,G,B,T,V], flat unreduced [T,V],
+   * batched unreduced [B,T,V], grouped unreduced [G,B,T,V], nested unreduced [N,G,B,T,V]; f32, f16,
+   * bf16 */
   const tessera_tensor* student_logits;
-  /* flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V]; f32, f16, bf16 */
+  /* flat [T,V], batched [B,T,V], grouped [G,B,T,V], nested [N,G,B,T,V], flat unreduced [T,V],
+   * batched unreduced [B,T,V], grouped unreduced [G,B,T,V], nested unreduced [N,G,B,T,V]; f32, f16,
+   * bf16 */
   const tessera_tensor* teacher_logits;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* weights;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; u8 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; u8 */
   const tessera_tensor* mask;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* loss;
   const tessera_tensor* weight_sum; /* written; [1]; f32 */
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* teacher_entropy;
-  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced [B,T],
+   * grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* d_loss;
-  /* written; flat [T,V], batched [B,T,V], flat unreduced [T,V], batched unreduced [B,T,V]; type of
-   * student_logits */
+  /* written; flat [T,V], batched [B,T,V], grouped [G,B,T,V], nested [N,G,B,T,V], flat unreduced
+   * [T,V], batched unreduced [B,T,V], grouped unreduced [G,B,T,V], nested unreduced [N,G,B,T,V];
+   * type of student_logits */
   const tessera_tensor* d_student_logits;
 } tessera_fused_kl_divergence_args;
 
@@ -3926,32 +3955,43 @@ static inline int32_t tessera_run_fused_kl_divergence_backward(const tessera_pla
 
 /* ---- fused_linear_cross_entropy: family losses ---- */
 
-/* Axes: B batch; T length; V classes; H columns. */
+/* Axes: N outer groups; G groups; B batch; T length; V classes; H columns. */
 typedef struct tessera_fused_linear_cross_entropy_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32, f16, bf16 */
+  /* flat [T,H], batched [B,T,H], grouped [G,B,T,H], nested [N,G,B,T,H], flat unreduced [T,H],
+   * batched unreduced [B,T,H], grouped unreduced [G,B,T,H], nested unreduced [N,G,B,T,H]; f32, f16,
+   * bf16 */
   const tessera_tensor* hidden;
   const tessera_tensor* lm_head_weight; /* [H,V]; f32, type of hidden */
   const tessera_tensor* lm_head_bias; /* [V]; f32, type of hidden */
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; i32 */
   const tessera_tensor* targets;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* weights;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; u8 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; u8 */
   const tessera_tensor* mask;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* loss;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* z_loss;
   const tessera_tensor* weight_sum; /* written; [1]; f32 */
   const tessera_tensor* accuracy; /* written; [1]; f32 */
-  /* written; flat [T,2], batched [B,T,2], flat unreduced [T,2], batched unreduced [B,T,2]; f32 */
+  /* written; flat [T,2], batched [B,T,2], grouped [G,B,T,2], nested [N,G,B,T,2], flat unreduced
+   * [T,2], batched unreduced [B,T,2], grouped unreduced [G,B,T,2], nested unreduced [N,G,B,T,2];
+   * f32 */
   const tessera_tensor* logit_sums;
-  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced [B,T],
+   * grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* d_loss;
-  /* written; flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32,
-   * f16, bf16 */
+  /* written; flat [T,H], batched [B,T,H], grouped [G,B,T,H], nested [N,G,B,T,H], flat unreduced
+   * [T,H], batched unreduced [B,T,H], grouped unreduced [G,B,T,H], nested unreduced [N,G,B,T,H];
+   * f32, f16, bf16 */
   const tessera_tensor* d_hidden;
   const tessera_tensor* d_lm_head_weight; /* written; [H,V]; f32, f16, bf16 */
   const tessera_tensor* d_lm_head_bias; /* written; [V]; f32, f16, bf16 */
@@ -4003,32 +4043,42 @@ static inline int32_t tessera_run_fused_linear_cross_entropy(const tessera_plan*
 
 /* ---- fused_linear_cross_entropy_backward: family losses ---- */
 
-/* Axes: B batch; T length; V classes; H columns. */
+/* Axes: N outer groups; G groups; B batch; T length; V classes; H columns. */
 typedef struct tessera_fused_linear_cross_entropy_backward_args {
   uint32_t size;
   uint32_t reserved; /* 0 */
-  /* flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32, f16, bf16 */
+  /* flat [T,H], batched [B,T,H], grouped [G,B,T,H], nested [N,G,B,T,H], flat unreduced [T,H],
+   * batched unreduced [B,T,H], grouped unreduced [G,B,T,H], nested unreduced [N,G,B,T,H]; f32, f16,
+   * bf16 */
   const tessera_tensor* hidden;
   const tessera_tensor* lm_head_weight; /* [H,V]; f32, type of hidden */
   const tessera_tensor* lm_head_bias; /* [V]; f32, type of hidden */
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; i32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; i32 */
   const tessera_tensor* targets;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* weights;
-  /* flat [T], batched [B,T], flat unreduced [T], batched unreduced [B,T]; u8 */
+  /* flat [T], batched [B,T], grouped [G,B,T], nested [N,G,B,T], flat unreduced [T], batched
+   * unreduced [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; u8 */
   const tessera_tensor* mask;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* loss;
-  /* written; flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* written; flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced
+   * [B,T], grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* z_loss;
   const tessera_tensor* weight_sum; /* written; [1]; f32 */
   const tessera_tensor* accuracy; /* written; [1]; f32 */
-  /* flat [T,2], batched [B,T,2], flat unreduced [T,2], batched unreduced [B,T,2]; f32 */
+  /* flat [T,2], batched [B,T,2], grouped [G,B,T,2], nested [N,G,B,T,2], flat unreduced [T,2],
+   * batched unreduced [B,T,2], grouped unreduced [G,B,T,2], nested unreduced [N,G,B,T,2]; f32 */
   const tessera_tensor* logit_sums;
-  /* flat [1], batched [1], flat unreduced [T], batched unreduced [B,T]; f32 */
+  /* flat [1], batched [1], grouped [1], nested [1], flat unreduced [T], batched unreduced [B,T],
+   * grouped unreduced [G,B,T], nested unreduced [N,G,B,T]; f32 */
   const tessera_tensor* d_loss;
-  /* written; flat [T,H], batched [B,T,H], flat unreduced [T,H], batched unreduced [B,T,H]; f32,
-   * f16, bf16 */
+  /* written; flat [T,H], batched [B,T,H], grouped [G,B,T,H], nested [N,G,B,T,H], flat unreduced
+   * [T,H], batched unreduced [B,T,H], grouped unreduced [G,B,T,H], nested unreduced [N,G,B,T,H];
+   * f32, f16, bf16 */
   const tessera_tensor* d_hidden;
   const tessera_tensor* d_lm_head_weight; /* written; [H,V]; f32, f16, bf16 */
   const tessera_tensor* d_lm_head_bias; /* written; [V]; f32, f16, bf16 */

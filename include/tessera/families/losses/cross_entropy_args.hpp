@@ -2,12 +2,14 @@
 //
 // | tensor | shape | dtype |
 // |---|---|---|
-// | logits, d_logits | [T,V] or [B,T,V] | f32, f16, bf16 |
-// | targets | [T] or [B,T] | i32 |
+// | logits, d_logits | [...,V] | f32, f16, bf16 |
+// | targets | [...] | i32 |
 // | soft_targets, d_soft_targets | that of logits | f32 or that of logits |
-// | weights, mask | [T] or [B,T] | f32; u8 |
-// | loss, z_loss, d_loss | [1]; reduction none: [T] or [B,T] | f32 |
+// | weights, mask | [...] | f32; u8 |
+// | loss, z_loss, d_loss | [1]; reduction none: [...] | f32 |
 // | weight_sum, accuracy | [1] | f32 |
+//
+// The axes ... that tokens lie in are one to four, the same for all tensors of a call.
 //
 // A call has targets or soft_targets. The last axis of logits and soft_targets and of their
 // gradients has stride 1; every other stride is free.

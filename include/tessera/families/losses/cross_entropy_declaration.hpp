@@ -21,11 +21,15 @@ namespace tessera::cross_entropy_table {
 
 using options = cross_entropy_options;
 
-inline constexpr std::array dims{loss_forms::batch, loss_forms::length, loss_forms::classes};
+inline constexpr std::array dims{loss_forms::nest, loss_forms::group, loss_forms::batch,
+                                 loss_forms::length, loss_forms::classes};
 
-inline constexpr loss_forms::texts of_targets{"T", "B T", "T", "B T", "-", "-", "-", "-"};
-inline constexpr loss_forms::texts of_shares{"-", "-", "-", "-", "T V", "B T V", "T V", "B T V"};
-inline constexpr loss_forms::texts with_targets{"1", "1", "1", "1", "-", "-", "-", "-"};
+inline constexpr loss_forms::texts of_targets =
+    loss_forms::in_layouts(loss_forms::token_axes, loss_forms::no_axes);
+inline constexpr loss_forms::texts of_shares =
+    loss_forms::in_layouts(loss_forms::no_axes, loss_forms::class_axes);
+inline constexpr loss_forms::texts with_targets =
+    loss_forms::in_layouts(loss_forms::one_number_axes, loss_forms::no_axes);
 
 constexpr tensor_text shares(std::string_view name) {
   return {.name = name,

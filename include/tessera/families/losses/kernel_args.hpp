@@ -10,19 +10,23 @@
 
 namespace tessera {
 
-/// A tensor with an element or a row of elements, which lie side by side, for each token. Null:
-/// absent.
+/// A tensor with an element or a row of elements, which lie side by side, for each token: strides
+/// of the axes that tokens lie in. Null: absent.
 struct token_rows {
   void* data = nullptr;
   dtype type = dtype::none;
+  std::int64_t nest = 0;
+  std::int64_t group = 0;
   std::int64_t entry = 0;
   std::int64_t token = 0;
 };
 
 /// What every loss has: tokens with weights, and one number made of their losses, or one each.
 struct loss_tokens {
-  std::int64_t entries = 1;
-  std::int64_t tokens = 0;  ///< of an entry
+  std::int64_t nests = 1;
+  std::int64_t groups = 1;   ///< of a nest
+  std::int64_t entries = 1;  ///< of a group
+  std::int64_t tokens = 0;   ///< of an entry
   std::int64_t classes = 0;
   std::int64_t parts = 1;  ///< that classes are cut into; divides them
 

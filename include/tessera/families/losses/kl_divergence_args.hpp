@@ -2,11 +2,13 @@
 //
 // | tensor | shape | dtype |
 // |---|---|---|
-// | student_logits, d_student_logits | [T,V] or [B,T,V] | f32, f16, bf16 |
+// | student_logits, d_student_logits | [...,V] | f32, f16, bf16 |
 // | teacher_logits | the same | f32, f16, bf16 |
-// | weights, mask | [T] or [B,T] | f32; u8 |
-// | loss, teacher_entropy, d_loss | [1]; reduction none: [T] or [B,T] | f32 |
+// | weights, mask | [...] | f32; u8 |
+// | loss, teacher_entropy, d_loss | [1]; reduction none: [...] | f32 |
 // | weight_sum | [1] | f32 |
+//
+// The axes ... that tokens lie in are one to four, the same for all tensors of a call.
 //
 // The last axis of the logits and of d_student_logits has stride 1; every other stride is free.
 #pragma once

@@ -21,7 +21,8 @@ namespace tessera::kl_divergence_table {
 
 using options = kl_divergence_options;
 
-inline constexpr std::array dims{loss_forms::batch, loss_forms::length, loss_forms::classes};
+inline constexpr std::array dims{loss_forms::nest, loss_forms::group, loss_forms::batch,
+                                 loss_forms::length, loss_forms::classes};
 
 constexpr tensor_text logits(std::string_view name) {
   return {.name = name,

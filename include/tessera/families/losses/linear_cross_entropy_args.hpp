@@ -2,14 +2,16 @@
 //
 // | tensor | shape | dtype |
 // |---|---|---|
-// | hidden, d_hidden | [T,H] or [B,T,H] | f32, f16, bf16 |
+// | hidden, d_hidden | [...,H] | f32, f16, bf16 |
 // | lm_head_weight, d_lm_head_weight | [H,V] | f32 or that of hidden |
 // | lm_head_bias, d_lm_head_bias | [V] | f32 or that of hidden |
-// | targets | [T] or [B,T] | i32 |
-// | weights, mask | [T] or [B,T] | f32; u8 |
-// | loss, z_loss, d_loss | [1]; reduction none: [T] or [B,T] | f32 |
+// | targets | [...] | i32 |
+// | weights, mask | [...] | f32; u8 |
+// | loss, z_loss, d_loss | [1]; reduction none: [...] | f32 |
 // | weight_sum, accuracy | [1] | f32 |
-// | logit_sums | [T,2] or [B,T,2] | f32 |
+// | logit_sums | [...,2] | f32 |
+//
+// The axes ... that tokens lie in are one to four, the same for all tensors of a call.
 //
 // The last axis of hidden, lm_head_weight and lm_head_bias, of their gradients and of sums of
 // logits has stride 1; every other stride is free.

@@ -21,10 +21,13 @@ namespace tessera::linear_cross_entropy_table {
 
 using options = linear_cross_entropy_options;
 
-inline constexpr std::array dims{loss_forms::batch, loss_forms::length, loss_forms::classes,
-                                 dim{.symbol = "H", .label = "columns", .least = 1}};
+inline constexpr std::array dims{
+    loss_forms::nest,   loss_forms::group,   loss_forms::batch,
+    loss_forms::length, loss_forms::classes, dim{.symbol = "H", .label = "columns", .least = 1}};
 
-inline constexpr loss_forms::texts of_hidden{"T H", "B T H", "T H", "B T H"};
+inline constexpr loss_forms::axes_texts hidden_axes{"T H", "B T H", "G B T H", "N G B T H"};
+inline constexpr loss_forms::axes_texts sums_axes{"T 2", "B T 2", "G B T 2", "N G B T 2"};
+inline constexpr loss_forms::texts of_hidden = loss_forms::in_layouts(hidden_axes, hidden_axes);
 inline constexpr auto of_weight = declared::everywhere("H V");
 inline constexpr auto of_bias = declared::everywhere("V");
 
@@ -57,7 +60,7 @@ constexpr tensor_text bias(std::string_view name) {
 /// What the loss leaves for gradients, which are computed in another way with them.
 constexpr tensor_text logit_sums(tensor_use use) {
   return {.name = "logit_sums",
-          .shapes = {"T 2", "B T 2", "T 2", "B T 2"},
+          .shapes = loss_forms::in_layouts(sums_axes, sums_axes),
           .types = dtype::f32,
           .use = use,
           .contiguous_rows = true,

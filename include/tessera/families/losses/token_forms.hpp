@@ -2,6 +2,7 @@
 // where kernels find them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,19 +19,61 @@ namespace tessera::loss_forms {
 
 using texts = std::array<std::string_view, max_layouts>;
 
-// Layouts: tokens lie in one axis or two, losses are reduced or not, and so again for soft targets.
-inline constexpr std::array<std::string_view, 8> layouts{
-    "flat",      "batched",      "flat unreduced",      "batched unreduced",
-    "soft flat", "soft batched", "soft flat unreduced", "soft batched unreduced"};
-inline constexpr std::size_t hard_layouts = 4;
-inline constexpr texts of_tokens{"T", "B T", "T", "B T", "T", "B T", "T", "B T"};
-inline constexpr texts of_losses{"1", "1", "T", "B T", "1", "1", "T", "B T"};
-inline constexpr texts of_classes{"T V", "B T V", "T V", "B T V", "T V", "B T V", "T V", "B T V"};
+// Layouts: tokens lie in one axis to four, losses are reduced or not, and so again for soft
+// targets.
+inline constexpr std::array<std::string_view, 16> layouts{
+    "flat",
+    "batched",
+    "grouped",
+    "nested",
+    "flat unreduced",
+    "batched unreduced",
+    "grouped unreduced",
+    "nested unreduced",
+    "soft flat",
+    "soft batched",
+    "soft grouped",
+    "soft nested",
+    "soft flat unreduced",
+    "soft batched unreduced",
+    "soft grouped unreduced",
+    "soft nested unreduced",
+};
+inline constexpr std::size_t most_axes = 4, hard_layouts = 2 * most_axes;
+using axes_texts = std::array<std::string_view, most_axes>;  ///< by axes that tokens lie in
+inline constexpr axes_texts token_axes{"T", "B T", "G B T", "N G B T"};
+inline constexpr axes_texts class_axes{"T V", "B T V", "G B T V", "N G B T V"};
+inline constexpr axes_texts one_number_axes{"1", "1", "1", "1"};
+inline constexpr axes_texts no_axes{"-", "-", "-", "-"};
 
+/// Of losses that are reduced, of others, and of both kinds with soft targets.
+consteval texts in_layouts(const axes_texts& reduced, const axes_texts& unreduced,
+                           const axes_texts& soft, const axes_texts& soft_unreduced) {
+  texts all{};
+  auto end = all.begin();
+  for (const axes_texts* part : {&reduced, &unreduced, &soft, &soft_unreduced}) {
+    end = std::copy(part->begin(), part->end(), end);
+  }
+  return all;
+}
+/// The same whether losses are reduced or not.
+consteval texts in_layouts(const axes_texts& hard, const axes_texts& soft) {
+  return in_layouts(hard, hard, soft, soft);
+}
+inline constexpr texts of_tokens = in_layouts(token_axes, token_axes);
+inline constexpr texts of_losses =
+    in_layouts(one_number_axes, token_axes, one_number_axes, token_axes);
+inline constexpr texts of_classes = in_layouts(class_axes, class_axes);
+
+/// `rank` is that of logits; that of a tensor with no such rank is refused.
 constexpr int layout_of(int rank, loss_reduction reduction, bool soft) noexcept {
-  return (soft ? 4 : 0) + (reduction == loss_reduction::none ? 2 : 0) + (rank == 3 ? 1 : 0);
+  constexpr int most = most_axes;
+  const int axes = rank < 2 ? 1 : rank - 1 > most ? most : rank - 1;
+  return (soft ? 2 * most : 0) + (reduction == loss_reduction::none ? most : 0) + axes - 1;
 }
 
+inline constexpr dim nest{.symbol = "N", .label = "outer groups"};
+inline constexpr dim group{.symbol = "G", .label = "groups"};
 inline constexpr dim batch{.symbol = "B", .label = "batch"};
 inline constexpr dim length{.symbol = "T", .label = "length"};
 inline constexpr dim classes{.symbol = "V", .label = "classes", .least = 1};
@@ -111,7 +154,10 @@ inline bool is_not_negative(double z_loss, status& failure) {
 consteval binding_text rows_at(std::string_view name, std::size_t at) {
   return {name,
           at + offsetof(token_rows, data),
-          {{{"B", at + offsetof(token_rows, entry)}, {"T", at + offsetof(token_rows, token)}}},
+          {{{"N", at + offsetof(token_rows, nest)},
+            {"G", at + offsetof(token_rows, group)},
+            {"B", at + offsetof(token_rows, entry)},
+            {"T", at + offsetof(token_rows, token)}}},
           at + offsetof(token_rows, type)};
 }
 /// The same of what all losses have; `at` is where their tokens are.
@@ -122,8 +168,10 @@ consteval std::array<binding_text, 5> token_bindings(std::size_t at) {
           rows_at("d_loss", at + offsetof(loss_tokens, d_loss)),
           binding_text{"weight_sum", at + offsetof(loss_tokens, weight_sum)}};
 }
-consteval std::array<size_text, 3> token_sizes(std::size_t at) {
-  return {size_text{"B", at + offsetof(loss_tokens, entries)},
+consteval std::array<size_text, 5> token_sizes(std::size_t at) {
+  return {size_text{"N", at + offsetof(loss_tokens, nests)},
+          size_text{"G", at + offsetof(loss_tokens, groups)},
+          size_text{"B", at + offsetof(loss_tokens, entries)},
           size_text{"T", at + offsetof(loss_tokens, tokens)},
           size_text{"V", at + offsetof(loss_tokens, classes)}};
 }

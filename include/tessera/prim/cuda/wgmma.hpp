@@ -233,6 +233,7 @@ TESSERA_PRODUCT_OF_CODES(256, 128, "%128", "%129", "%130", "%131", "%132")
       multiply<false, false>(sum, a, b, add);                                                    \
     }                                                                                            \
   };
+TESSERA_PRODUCT_OF_BYTES(96, 48, "%48", "%49", "%50")
 TESSERA_PRODUCT_OF_BYTES(128, 64, "%64", "%65", "%66")
 TESSERA_PRODUCT_OF_BYTES(192, 96, "%96", "%97", "%98")
 

@@ -57,12 +57,13 @@ cudaError_t launch_panels(void (*kernel)(product_launch, Parameters...), const p
                           const Parameters&... parameters) {
   const std::int64_t tiles = args.tiles(rows, Shape::columns);
   if (tiles == 0) return cudaSuccess;
-  product_launch all{.product = args, .a = {}, .b = {}};
+  product_launch all{.product = args, .a = {}, .b = {}, .to = {}};
   if (args.depth > 0 &&
       !(make_panel_map<Shape>(all.a, args.a, args.rows, args, Shape::rows) &&
         make_panel_map<Shape>(all.b, args.b, args.columns, args, Shape::columns / 2))) {
     return cudaErrorNotSupported;
   }
+  all.in_boxes = Shape::result_panels > 0 && make_result_map(all.to, args, args.a.matrix.type);
   return launch_staying<Shape>(kernel, tiles, rows / Shape::rows, multiprocessors, stream, all,
                                parameters...);
 }
@@ -73,7 +74,7 @@ cudaError_t launch_transposed(void (*kernel)(product_launch), const product_args
                               int multiprocessors, cudaStream_t stream) {
   const std::int64_t tiles = args.tiles(Shape::rows, Shape::columns * blocks);
   if (tiles == 0) return cudaSuccess;
-  product_launch all{.product = args, .a = {}, .b = {}};
+  product_launch all{.product = args, .a = {}, .b = {}, .to = {}};
   if (args.depth > 0 &&
       !(make_panel_map<Shape>(all.a, args.a, args.rows, args, Shape::box_rows) &&
         make_panel_map<Shape>(all.b, args.b, args.columns, args, Shape::box_columns))) {

@@ -10,8 +10,10 @@
 #include <cuda.h>
 
 #include <tessera/kernels/grouped_matmul/sm80/product.hpp>
+#include <tessera/kernels/grouped_matmul/sm90/box_result.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/result.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/cluster.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
@@ -29,6 +31,8 @@ using sm80::tile_place;
 struct product_launch {
   product_args product{};
   CUtensorMap a, b;
+  CUtensorMap to;         ///< of the result, with the boxes of box_result.hpp
+  bool in_boxes = false;  ///< the result is stored by that map
 };
 
 /// The tile of a block and what lies in its shared memory. Threads that multiply have so many
@@ -39,7 +43,11 @@ struct tile_shape {
   static constexpr int depth = 64;  ///< of a stage, as much as a row of a panel has
   static constexpr int row_bytes = prim::cuda::panel_row_bytes;
   static constexpr int a_bytes = rows * row_bytes, b_bytes = columns * row_bytes;
-  static constexpr int stages = 229376 / (a_bytes + b_bytes);  ///< what a block may have
+  /// Panels that a warpgroup has for results, part of a tile or all; without them sums go to memory
+  /// from registers, as narrow tiles want their stages more.
+  static constexpr int result_panels = Columns == 256 ? 2 : Columns == 192 ? 3 : 0;
+  static constexpr int result_bytes = rows * row_bytes * result_panels;
+  static constexpr int stages = (229376 - result_bytes) / (a_bytes + b_bytes);  ///< what is left
   static constexpr int consumers = rows / 64;
   static constexpr int consumer_warps = 4 * consumers;
   static constexpr int threads = prim::cuda::warpgroup_size * (consumers + 1);
@@ -48,6 +56,7 @@ struct tile_shape {
   struct alignas(1024) shared_memory {
     unsigned char a[stages][a_bytes];
     unsigned char b[stages][b_bytes];
+    unsigned char result[result_bytes > 0 ? result_bytes : 1024];
     prim::cuda::ring_barriers<stages> of_stage;
     prim::cuda::ring_barriers<2> of_tile;
     tile_place tile[2];
@@ -207,6 +216,23 @@ class tile_taker {
                                        64 * Shape::row_bytes);
   }
 
+  /// Completes and stores the sums of a tile, by the copy unit where it may.
+  template <class Element, int Sums, class Epilogue>
+  __device__ __forceinline__ void store(const product_launch& all, const tile_place& at, int row,
+                                        const float (&sums)[Sums], const Epilogue& epilogue) {
+    if constexpr (Shape::result_panels > 0 && !sm80::is_epilogue<Epilogue>) {
+      if (all.in_boxes && box_is_whole(args_, at, row)) {
+        return store_boxes<Element, Shape::result_panels>(
+            all.to, args_, at, row, prim::cuda::shared_address(shared_.result), sums);
+      }
+    }
+    store_sums<Element>(args_, at, row, sums, epilogue);
+  }
+  /// Shared memory is given back behind it.
+  static __device__ __forceinline__ void end_stores() {
+    if constexpr (Shape::result_panels > 0) prim::cuda::wait_for_reads_of_stores();
+  }
+
   const product_args& args_;
   memory& shared_;
   const int warpgroup_;
@@ -229,11 +255,12 @@ class consumer : protected tile_taker<Shape> {
                                       const Epilogue& epilogue = {})
       : base(args, shared, warpgroup), epilogue_(epilogue) {}
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run(const product_launch& all) {
     base::for_each_tile([&](const tile_place& at, int row, bool busy) {
       multiply(static_cast<int>(at.depth), busy);
-      if (busy) store_sums<Element>(args_, at, row, sums_, epilogue_);
+      if (busy) base::template store<Element>(all, at, row, sums_, epilogue_);
     });
+    base::end_stores();
   }
 
  protected:
@@ -337,7 +364,7 @@ __global__ void __launch_bounds__(Shape::threads, 1)
   auto& shared = *reinterpret_cast<typename Shape::shared_memory*>(bytes);
   run_block<Shape, AcrossA, AcrossB>(all, shared, [&](int warpgroup) {
     consumer<Element, Shape, AcrossA, AcrossB, Epilogue>(all.product, shared, warpgroup, epilogue)
-        .run();
+        .run(all);
   });
 }
 

@@ -111,7 +111,7 @@ class scaled_products {
 
   static auto entries() { return kernels_of::entries(); }
   cudaError_t multiply(const product_args& args, cudaStream_t stream) const {
-    scaled_launch launch{.all = {.product = args, .a = {}, .b = {}}, .scales = scales_};
+    scaled_launch launch{.all = {.product = args, .a = {}, .b = {}, .to = {}}, .scales = scales_};
     if (args.tiles(tile_rows, shape::columns) == 0) return cudaSuccess;
     if (!are_boxed(args)) return multiply_any(args, stream);
     launch.all.product.depth = args.depth / 2;
@@ -120,6 +120,8 @@ class scaled_products {
           make_map(launch.all.b, args.b, args.columns, args, shape::columns / 2))) {
       return multiply_any(args, stream);
     }
+    launch.all.in_boxes =
+        shape::result_panels > 0 && make_result_map(launch.all.to, args, dtype::bf16);
     const int blocks = tile_rows / shape::rows;
     const std::int64_t clusters = std::min<std::int64_t>(args.tiles(tile_rows, shape::columns),
                                                          std::max(multiprocessors_ / blocks, 1));

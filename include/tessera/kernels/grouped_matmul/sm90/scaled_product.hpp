@@ -71,8 +71,6 @@ __device__ __forceinline__ void scale_rows(const operand_scales& scales, const t
 template <class Element, class Shape, product_scales Scales, class Epilogue>
 class scaled_consumer : tile_taker<Shape> {
   using base = tile_taker<Shape>;
-  using product = prim::cuda::warpgroup_product<Element, Shape::columns>;
-  using product_sum = typename product::sum_type;
   using base::args_, base::stage_place_, base::release;
 
   static constexpr bool has_blocks = Scales == product_scales::blocks;
@@ -84,7 +82,10 @@ class scaled_consumer : tile_taker<Shape> {
   __device__ __forceinline__ scaled_consumer(const scaled_launch& launch,
                                              typename Shape::shared_memory& shared, int warpgroup,
                                              const Epilogue& epilogue)
-      : base(launch.all.product, shared, warpgroup), scales_(launch.scales), epilogue_(epilogue) {}
+      : base(launch.all.product, shared, warpgroup),
+        all_(launch.all),
+        scales_(launch.scales),
+        epilogue_(epilogue) {}
 
   __device__ __forceinline__ void run() {
     base::for_each_tile([&](const tile_place& at, int row, bool busy) {
@@ -96,8 +97,9 @@ class scaled_consumer : tile_taker<Shape> {
       if (!has_blocks && at.matrix >= 0) {
         scale_rows(scales_, at, args_.columns, row, sums_, sums_);
       }
-      store_sums<bf16>(args_, at, row, sums_, epilogue_);
+      base::template store<bf16>(all_, at, row, sums_, epilogue_);
     });
+    base::end_stores();
   }
 
  private:
@@ -140,48 +142,87 @@ class scaled_consumer : tile_taker<Shape> {
     }
   }
 
+  /// Sums of a stage are those of pieces of the columns, each of which has registers of its own:
+  /// two of 96 columns, of which one is added while the other is multiplied, or all 128.
+  static constexpr int pieces = Shape::columns == 192 ? 2 : 1;
+  static constexpr int piece_columns = Shape::columns / pieces;
+  using product = prim::cuda::warpgroup_product<Element, piece_columns>;
+  using product_sum = typename product::sum_type;
+  using piece_sums = product_sum[piece_columns / 2];
+
   __device__ __forceinline__ void multiply(const tile_place& at, int row, int stages) {
-    const std::uint32_t barriers = prim::cuda::shared_address(&this->shared_.of_stage);
+    // Products under way at the end of a round of a loop would wait for each other (nvcc 13.0).
+    constexpr int round = pieces;
     const factor_places from(scales_, at, row, args_.columns);
-    factors next;
-    if constexpr (has_blocks) next = from.at(0);
+    int stage = 0;
+    factors now{};
+    if constexpr (has_blocks) now = from.at(0);
 #pragma unroll 1
-    for (int stage = 0; stage < stages; ++stage) {
-      const factors now = next;
-      stage_place_.wait_full(barriers);
-      const std::uint64_t a = base::stage_of_a(stage_place_.stage());
-      const std::uint64_t b = base::stage_of_b(stage_place_.stage());
-      product_sum products[Shape::columns / 2];
-      prim::cuda::begin_products();
+    for (; stage + round <= stages; stage += round)
+      multiply_stages<round>(from, stage, stages, now);
+    if (round > 1 && stage < stages) multiply_stages<1>(from, stage, stages, now);
+  }
+
+  /// So many stages from one on: the products of a piece begin once its last ones are added. `now`
+  /// are the factors of the first of them, then those of what follows.
+  template <int Stages>
+  __device__ __forceinline__ void multiply_stages(const factor_places& from, int first, int stages,
+                                                  factors& now) {
+    const std::uint32_t barriers = prim::cuda::shared_address(&this->shared_.of_stage);
+    piece_sums products[pieces];
+    factors next{};
+    stage_place_.wait_full(barriers);
 #pragma unroll
-      for (int step = 0; step < 4; ++step) {
-        product::scores(products, a + prim::cuda::panel_step(step * 32),
-                        b + prim::cuda::panel_step(step * 32), step > 0);
+    for (int piece = 0; piece < pieces; ++piece) begin(products[piece], piece);
+    stage_place_.advance();
+#pragma unroll
+    for (int stage = 1; stage <= Stages; ++stage) {
+      const bool last = stage == Stages;
+      if (has_blocks && (!last || first + stage < stages)) next = from.at(first + stage);
+#pragma unroll
+      for (int piece = 0; piece < pieces; ++piece) {
+        if (piece + 1 < pieces || !last) {
+          prim::cuda::wait_products<pieces - 1>();
+        } else {
+          prim::cuda::wait_products<0>();
+        }
+        prim::cuda::keep_in_place(products[piece]);
+        if (piece + 1 == pieces) release();
+        add(products[piece], piece, now);
+        if (last) continue;
+        if (piece == 0) stage_place_.wait_full(barriers);
+        begin(products[piece], piece);
+        if (piece + 1 == pieces) stage_place_.advance();
       }
-      prim::cuda::commit_products();
-      if (has_blocks && stage + 1 < stages) next = from.at(stage + 1);
-      prim::cuda::wait_products<0>();
-      prim::cuda::keep_in_place(products);
-      release();
-      add(products, now);
-      stage_place_.advance();
+      now = next;
     }
   }
 
-  __device__ __forceinline__ void add(const product_sum (&products)[Shape::columns / 2],
-                                      const factors& scale) {
+  /// Begins the products of a piece of the columns of a stage.
+  __device__ __forceinline__ void begin(piece_sums& products, int piece) const {
+    const std::uint64_t a = base::stage_of_a(stage_place_.stage());
+    const std::uint64_t b = base::stage_of_b(stage_place_.stage()) +
+                            prim::cuda::panel_step(piece * piece_columns * Shape::row_bytes);
+    prim::cuda::begin_products();
 #pragma unroll
-    for (int of_columns = 0; of_columns < parts; ++of_columns) {
-      const float by[2] = {scale.a[0] * scale.b[of_columns], scale.a[1] * scale.b[of_columns]};
+    for (int step = 0; step < 4; ++step) {
+      product::scores(products, a + prim::cuda::panel_step(step * 32),
+                      b + prim::cuda::panel_step(step * 32), step > 0);
+    }
+    prim::cuda::commit_products();
+  }
+
+  __device__ __forceinline__ void add(const piece_sums& products, int piece, const factors& scale) {
 #pragma unroll
-      for (int i = 0; i < part / 2; ++i) {
-        float& sum = sums_[of_columns * (part / 2) + i];
-        const auto product = static_cast<float>(products[of_columns * (part / 2) + i]);
-        sum = has_blocks ? fmaf(product, by[i / 2 % 2], sum) : sum + product;
-      }
+    for (int i = 0; i < piece_columns / 2; ++i) {
+      const int at = piece * (piece_columns / 2) + i;
+      const auto product = static_cast<float>(products[i]);
+      const float by = scale.a[i / 2 % 2] * scale.b[at / (part / 2)];
+      sums_[at] = has_blocks ? fmaf(product, by, sums_[at]) : sums_[at] + product;
     }
   }
 
+  const product_launch& all_;
   const operand_scales& scales_;
   const Epilogue& epilogue_;
   float sums_[Shape::columns / 2];
@@ -197,7 +238,10 @@ class whole_number_consumer : consumer<std::int8_t, Shape, false, false> {
   __device__ __forceinline__ whole_number_consumer(const scaled_launch& launch,
                                                    typename Shape::shared_memory& shared,
                                                    int warpgroup, const Epilogue& epilogue)
-      : base(launch.all.product, shared, warpgroup), scales_(launch.scales), epilogue_(epilogue) {}
+      : base(launch.all.product, shared, warpgroup),
+        all_(launch.all),
+        scales_(launch.scales),
+        epilogue_(epilogue) {}
 
   __device__ __forceinline__ void run() {
     base::for_each_tile([&](const tile_place& at, int row, bool busy) {
@@ -207,11 +251,13 @@ class whole_number_consumer : consumer<std::int8_t, Shape, false, false> {
       if (at.matrix >= 0) {
         scale_rows(scales_, at, this->args_.columns, row, this->sums_, sums);
       }
-      store_sums<bf16>(this->args_, at, row, sums, epilogue_);
+      base::template store<bf16>(all_, at, row, sums, epilogue_);
     });
+    base::end_stores();
   }
 
  private:
+  const product_launch& all_;
   const operand_scales& scales_;
   const Epilogue& epilogue_;
 };

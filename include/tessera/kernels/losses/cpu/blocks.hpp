@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include <tessera/families/losses/schedule_cpu.hpp>
@@ -75,6 +76,12 @@ TESSERA_INLINE double sum_of_powers(const float* x, int count, float shift, floa
   const auto from = vec::broadcast(shift), by = vec::broadcast(factor);
   return sum_of<Isa>(
       count, [&](int at) { return vec::exp2(vec::mul(vec::sub(vec::load(x + at), from), by)); });
+}
+
+/// The logarithm of the sum of a row's powers: at least 0, as that of the largest logit is 1, which
+/// exp2 may round down. -inf where all logits are.
+inline double log_of_powers(double sum) {
+  return sum > 0 && sum < 1 ? 0 : std::log(sum);
 }
 
 /// Calls body(first, count) for every block of at most `Most` of the classes, which are cut into

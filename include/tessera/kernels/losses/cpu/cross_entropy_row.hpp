@@ -53,7 +53,7 @@ class cross_entropy_row {
   /// when they are subtracted: sum p = 1 but for soft targets, where the rest follows.
   row_value value(const logit_sums& sums, const target_logit& target) const {
     const double shift = static_cast<double>(finite_maximum(sums.maximum));
-    const double log_sum = std::log(sums.powers);
+    const double log_sum = log_of_powers(sums.powers);
     const double lse = shift + log_sum;
     row_value value;
     value.beside = z_loss_ == 0 ? 0 : z_loss_ * lse * lse;
@@ -74,7 +74,7 @@ class cross_entropy_row {
   /// For a loss whose gradient is `factor`; `target` is negative for soft targets.
   logit_gradient gradient(const logit_sums& sums, std::int64_t target, double factor) const {
     const double shift = static_cast<double>(finite_maximum(sums.maximum));
-    const double log_sum = std::log(sums.powers);
+    const double log_sum = log_of_powers(sums.powers);
     const double of_z = z_loss_ == 0 ? 0 : 2 * z_loss_ * (shift + log_sum);
     const double shares = target < 0 ? sums.shares : 1;
     logit_gradient gradient{.shift = static_cast<float>(shift),

@@ -114,8 +114,8 @@ class kl_divergence_rows {
 
   /// KL(from, to).
   double divergence(const divergence_sums& sums) const {
-    return inverse_temperature_ * sums.differences / sums.from.powers + std::log(sums.to.powers) -
-           std::log(sums.from.powers);
+    return inverse_temperature_ * sums.differences / sums.from.powers +
+           log_of_powers(sums.to.powers) - log_of_powers(sums.from.powers);
   }
 
   /// KL(teacher, mixture) or KL(student, mixture).
@@ -191,7 +191,7 @@ class kl_divergence_forward : kl_divergence_rows<Kernel> {
     }
     const softmax_sums& teacher = reverse ? sums.to : sums.from;
     if (entropy) {
-      value.beside = square * (std::log(teacher.powers) -
+      value.beside = square * (log_of_powers(teacher.powers) -
                                this->inverse_temperature_ * teacher.energy / teacher.powers);
     }
     return value;

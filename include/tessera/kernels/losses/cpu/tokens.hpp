@@ -9,22 +9,27 @@
 
 namespace tessera::kernels::losses::cpu {
 
-/// A token by its number among all entries.
+/// A token by its number among all.
 struct token_place {
+  std::int64_t nest = 0;
+  std::int64_t group = 0;
   std::int64_t entry = 0;
   std::int64_t token = 0;
 };
 template <class Isa>
 TESSERA_INLINE token_place place_of(const loss_tokens& tokens, std::int64_t row) {
-  return {row / tokens.tokens, row % tokens.tokens};
+  const std::int64_t entry = row / tokens.tokens, group = entry / tokens.entries;
+  return {group / tokens.groups, group % tokens.groups, entry % tokens.entries,
+          row % tokens.tokens};
 }
 template <class Isa>
 TESSERA_INLINE std::int64_t offset_of(const token_rows& rows, const token_place& at) {
-  return at.entry * rows.entry + at.token * rows.token;
+  return at.nest * rows.nest + at.group * rows.group + at.entry * rows.entry +
+         at.token * rows.token;
 }
 template <class Isa>
 TESSERA_INLINE std::int64_t count_of(const loss_tokens& tokens) {
-  return tokens.entries * tokens.tokens;
+  return tokens.nests * tokens.groups * tokens.entries * tokens.tokens;
 }
 
 /// The class of a token; -1 where it is ignored or no class.

@@ -301,9 +301,9 @@ __global__ void __launch_bounds__(1024, 1)
 /// Whether each row of a tensor begins at a multiple of 16 bytes.
 inline bool begins_whole(const token_rows& rows) {
   const auto size = static_cast<std::int64_t>(size_of(rows.type));
-  const auto bits = reinterpret_cast<std::uintptr_t>(rows.data) |
-                    static_cast<std::uintptr_t>(rows.entry * size) |
-                    static_cast<std::uintptr_t>(rows.token * size);
+  const auto bits =
+      reinterpret_cast<std::uintptr_t>(rows.data) |
+      static_cast<std::uintptr_t>((rows.nest | rows.group | rows.entry | rows.token) * size);
   return bits % 16 == 0;
 }
 /// Whether the rows of two tensors begin at the same places of 16 bytes.
@@ -312,7 +312,8 @@ inline bool lie_alike(const token_rows& some, const token_rows& others) {
   const auto differ = [&](std::int64_t x, std::int64_t y) { return (x - y) * size % 16 != 0; };
   const auto bits =
       reinterpret_cast<std::uintptr_t>(some.data) ^ reinterpret_cast<std::uintptr_t>(others.data);
-  return some.type == others.type && bits % 16 == 0 && !differ(some.entry, others.entry) &&
+  return some.type == others.type && bits % 16 == 0 && !differ(some.nest, others.nest) &&
+         !differ(some.group, others.group) && !differ(some.entry, others.entry) &&
          !differ(some.token, others.token);
 }
 

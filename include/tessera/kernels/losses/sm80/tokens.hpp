@@ -11,23 +11,32 @@
 
 namespace tessera::kernels::losses::sm80 {
 
-/// A token by its number among all entries.
+/// A token by its number among all. Which nest and group it is in is found out for each offset,
+/// where there are several: no register holds them beside a row. 32 bits count them: 2^32 tokens
+/// would have 128 GB of `token_value` alone.
 struct token_place {
-  std::int64_t entry = 0;
+  const loss_tokens* tokens = nullptr;  ///< null: a row of a tensor of its own
+  std::int64_t entry = 0;               ///< among those of all groups
   std::int64_t token = 0;
 
-  /// A row of a tensor of its own.
   __device__ __forceinline__ explicit token_place(std::int64_t row) : token(row) {}
-  __device__ __forceinline__ token_place(const loss_tokens& tokens, std::int64_t row)
-      : entry(row / tokens.tokens), token(row - entry * tokens.tokens) {}
+  __device__ __forceinline__ token_place(const loss_tokens& all, std::int64_t row)
+      : tokens(&all), entry(row / all.tokens), token(row - entry * all.tokens) {}
 
   __device__ __forceinline__ std::int64_t offset_in(const token_rows& rows) const {
-    return entry * rows.entry + token * rows.token;
+    if (tokens == nullptr || (tokens->nests == 1 && tokens->groups == 1)) {
+      return entry * rows.entry + token * rows.token;
+    }
+    const auto entries = static_cast<std::uint32_t>(tokens->entries);
+    const auto groups = static_cast<std::uint32_t>(tokens->groups);
+    const auto group = static_cast<std::uint32_t>(entry) / entries, nest = group / groups;
+    return nest * rows.nest + (group - nest * groups) * rows.group +
+           (entry - std::int64_t{group} * entries) * rows.entry + token * rows.token;
   }
 };
 
 constexpr std::int64_t count_of(const loss_tokens& tokens) {
-  return tokens.entries * tokens.tokens;
+  return tokens.nests * tokens.groups * tokens.entries * tokens.tokens;
 }
 
 /// The class of a token; -1 where it is ignored or no class, or where there are shares instead.
