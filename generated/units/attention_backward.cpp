@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e8248d15b5916392";
-  if (kind == device_kind::cuda) return "1e0d0f967e82c249";
+  if (kind == device_kind::cpu) return "cb224df60e3e0394";
+  if (kind == device_kind::cuda) return "a4d7a47e1fb2ef2b";
   return {};
 }
 

@@ -67,7 +67,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "f79563b0dd6e42db";
-  if (kind == device_kind::cuda) return "80d1c43d860ae869";
+  if (kind == device_kind::cuda) return "da0c1e4dccc54025";
   return {};
 }
 

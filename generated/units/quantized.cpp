@@ -63,7 +63,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "8c6e672fae943c9d";
-  if (kind == device_kind::cuda) return "253e09a0c014fed2";
+  if (kind == device_kind::cuda) return "27f8fec2f76d490e";
   return {};
 }
 
