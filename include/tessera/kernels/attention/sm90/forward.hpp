@@ -77,6 +77,7 @@ class consumer {
     if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
       change_queries<Traits>(args_, places_of_rows(), warpgroup_);
     }
+    if constexpr (kept_query_steps < Traits >> 0) lane_.queries.load(places_of_rows());
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -242,9 +243,17 @@ class consumer {
     for (int step = 0; step < Traits::qk_steps; ++step) {
       const int panel = step / 4;
       const int inside = step % 4 * 32;
+      const std::uint64_t keys =
+          prim::cuda::described_further(b, panel * Traits::kv_panel_bytes + inside);
+      if constexpr (kept_query_steps < Traits >> 0) {
+        if (step >= kept_queries<Traits>::first) {
+          scores_product::sums_of_rows(lane_.scores, lane_.queries.of_step(step), keys);
+          continue;
+        }
+      }
       scores_product::scores(
           lane_.scores, prim::cuda::described_further(a, panel * Traits::q_panel_bytes + inside),
-          prim::cuda::described_further(b, panel * Traits::kv_panel_bytes + inside), step != 0);
+          keys, step != 0);
     }
     prim::cuda::commit_products();
   }
