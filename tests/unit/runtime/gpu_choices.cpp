@@ -68,6 +68,21 @@ TEST(GpuChoices, PromptsGetTheTileOfTheirHeadDim) {
   }
 }
 
+// Four warpgroups of 64 keys won on an H200 up to 2048 keys under a diagonal (bench/results).
+TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsForShortPrompts) {
+  const struct {
+    std::string_view text, tile;
+  } measured[] = {
+      {"flash_attention q=[32,512,32,64]bf16 k=[32,512,32,64]", ".d64.256x64."},
+      {"flash_attention q=[32,512,32,64]bf16 k=[32,512,32,64] causal=true", ".d64.256x64."},
+      {"flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64]", ".d64.192x128."},
+      {"flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64] causal=true", ".d64.256x64."},
+      {"flash_attention q=[2,8192,32,64]bf16 k=[2,8192,32,64]", ".d64.192x128."},
+      {"flash_attention q=[2,8192,32,64]bf16 k=[2,8192,32,64] causal=true", ".d64.192x128."},
+  };
+  for (const auto& [text, tile] : measured) EXPECT_TRUE(has(row_for(text), tile)) << text;
+}
+
 TEST(GpuChoices, HopperPromptsGetRowsOfHeadDimsThatEndInsideALine) {
   for (const int d : {40, 72, 80, 112}) {
     for (const char* type : {"bf16", "f16"}) {
@@ -312,7 +327,8 @@ TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
       const std::string shape = std::string("[4,2048,16,") + std::to_string(d) + "]" + type + " ";
       const std::string start = "flash_attention q=" + shape + "k=" + shape;
       const std::string row = std::string(".cuda_sm90.") + type + ".d" + std::to_string(d) + ".";
-      EXPECT_TRUE(has(row_for(start), row + "192x")) << "no feature asked for";
+      EXPECT_TRUE(has(row_for(start), row + (d == 64 ? "256x64." : "192x")))
+          << "no feature asked for";
       constexpr const char* cap = "causal=true logits_soft_cap=50 ";
       constexpr const char* segments = "q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32";
       const std::string capped =
