@@ -68,19 +68,12 @@ TEST(GpuChoices, PromptsGetTheTileOfTheirHeadDim) {
   }
 }
 
-// Four warpgroups of 64 keys won on an H200 up to 2048 keys under a diagonal (bench/results).
+// As measured on an H200 (bench/results).
 TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsForShortPrompts) {
-  const struct {
-    std::string_view text, tile;
-  } measured[] = {
-      {"flash_attention q=[32,512,32,64]bf16 k=[32,512,32,64]", ".d64.256x64."},
-      {"flash_attention q=[32,512,32,64]bf16 k=[32,512,32,64] causal=true", ".d64.256x64."},
-      {"flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64]", ".d64.192x128."},
-      {"flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64] causal=true", ".d64.256x64."},
-      {"flash_attention q=[2,8192,32,64]bf16 k=[2,8192,32,64]", ".d64.192x128."},
-      {"flash_attention q=[2,8192,32,64]bf16 k=[2,8192,32,64] causal=true", ".d64.192x128."},
-  };
-  for (const auto& [text, tile] : measured) EXPECT_TRUE(has(row_for(text), tile)) << text;
+  EXPECT_TRUE(has(row_for("flash_attention q=[32,512,32,64]bf16 k=[32,512,32,64]"), ".256x64."));
+  EXPECT_TRUE(has(row_for("flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64]"), ".192x128."));
+  const char* causal = "flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64] causal=true";
+  EXPECT_TRUE(has(row_for(causal), ".256x64."));
 }
 
 TEST(GpuChoices, HopperPromptsGetRowsOfHeadDimsThatEndInsideALine) {
