@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "450669daf1ea327a";
-  if (kind == device_kind::cuda) return "6982ff2d18c7f65a";
+  if (kind == device_kind::cpu) return "81c6906e75a9c586";
+  if (kind == device_kind::cuda) return "1879f6ba587c66c3";
   return {};
 }
 

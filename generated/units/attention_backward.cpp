@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "cb224df60e3e0394";
-  if (kind == device_kind::cuda) return "a4d7a47e1fb2ef2b";
+  if (kind == device_kind::cpu) return "381975d5c2387278";
+  if (kind == device_kind::cuda) return "c33f5482b743f4cf";
   return {};
 }
 

@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6297fe5a5783a83c";
-  if (kind == device_kind::cuda) return "c5dffe2811a400bd";
+  if (kind == device_kind::cuda) return "f9dc1eb7771a0b50";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "9ae74d02a54c0cc4";
-  if (kind == device_kind::cuda) return "05b616a2c7039bd0";
+  if (kind == device_kind::cpu) return "72e5c9b60e3a2540";
+  if (kind == device_kind::cuda) return "1fb2bd3df928a491";
   return {};
 }
 
