@@ -52,6 +52,10 @@ FAMILIES = [
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 160",
             "sm90_warps_are_whole_warpgroups":
                 ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, .block_q = 64",
+            "sm90_four_warpgroups_are_plain":
+                ".target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 64, "
+                ".features = base_features | attention_feature::mask, .block_q = 256, "
+                ".block_kv = 64",
             "sm90_head_dims_of_codes":
                 ".target = backend::cuda_sm90, .type = dtype::f8_e4m3, .head_dim = 96",
             "sm90_block_kv_of_codes":

@@ -9,8 +9,8 @@ struct attention_cuda_sm90_bf16_d40_192x128_w16b1 {
 struct attention_cuda_sm90_bf16_d64_192x128_w16b1 {
   static constexpr attention_config config{backend::cuda_sm90, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 128, {16, 1, false}};
 };
-struct attention_cuda_sm90_bf16_d64_192x64_w16b1 {
-  static constexpr attention_config config{backend::cuda_sm90, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 64, {16, 1, false}};
+struct attention_cuda_sm90_bf16_d64_256x64_w20b1 {
+  static constexpr attention_config config{backend::cuda_sm90, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 256, 64, {20, 1, false}};
 };
 struct attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1 {
   static constexpr attention_config config{backend::cuda_sm90, dtype::bf16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::dropout, 192, 64, {16, 1, false}};
@@ -41,9 +41,9 @@ template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_bf16
 template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1>(const attention_kernel_args&, int);
 template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1>();
-template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_bf16_d64_192x64_w16b1>(const attention_kernel_args&, int);
-template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_bf16_d64_192x64_w16b1>(const attention_kernel_args&, const launch_context&);
-template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_bf16_d64_192x64_w16b1>();
+template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1>(const attention_kernel_args&, int);
+template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1>();
 template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1>(const attention_kernel_args&, int);
 template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1>();

@@ -9,8 +9,8 @@ struct attention_cuda_sm90_f16_d40_192x128_w16b1 {
 struct attention_cuda_sm90_f16_d64_192x128_w16b1 {
   static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 128, {16, 1, false}};
 };
-struct attention_cuda_sm90_f16_d64_192x64_w16b1 {
-  static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 192, 64, {16, 1, false}};
+struct attention_cuda_sm90_f16_d64_256x64_w20b1 {
+  static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features, 256, 64, {20, 1, false}};
 };
 struct attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1 {
   static constexpr attention_config config{backend::cuda_sm90, dtype::f16, 64, 64, mask_mode::window, attention_phase::prefill, key_storage::contiguous, base_features | attention_feature::soft_cap | attention_feature::bias | attention_feature::mask | attention_feature::segments | attention_feature::dropout, 192, 64, {16, 1, false}};
@@ -35,9 +35,9 @@ template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_
 template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d64_192x128_w16b1>(const attention_kernel_args&, int);
 template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d64_192x128_w16b1>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d64_192x128_w16b1>();
-template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d64_192x64_w16b1>(const attention_kernel_args&, int);
-template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d64_192x64_w16b1>(const attention_kernel_args&, const launch_context&);
-template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d64_192x64_w16b1>();
+template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d64_256x64_w20b1>(const attention_kernel_args&, int);
+template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d64_256x64_w20b1>(const attention_kernel_args&, const launch_context&);
+template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d64_256x64_w20b1>();
 template std::size_t kernels::attention::sm90::workspace_bytes<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1>(const attention_kernel_args&, int);
 template status kernels::attention::sm90::launch<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1>(const attention_kernel_args&, const launch_context&);
 template status kernels::attention::sm90::prepare<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1>();

@@ -68,6 +68,14 @@ TEST(GpuChoices, PromptsGetTheTileOfTheirHeadDim) {
   }
 }
 
+// As measured on an H200 (bench/results).
+TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsForShortPrompts) {
+  EXPECT_TRUE(has(row_for("flash_attention q=[32,512,32,64]bf16 k=[32,512,32,64]"), ".256x64."));
+  EXPECT_TRUE(has(row_for("flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64]"), ".192x128."));
+  const char* causal = "flash_attention q=[8,2048,32,64]bf16 k=[8,2048,32,64] causal=true";
+  EXPECT_TRUE(has(row_for(causal), ".256x64."));
+}
+
 TEST(GpuChoices, HopperPromptsGetRowsOfHeadDimsThatEndInsideALine) {
   for (const int d : {40, 72, 80, 112}) {
     for (const char* type : {"bf16", "f16"}) {
@@ -316,7 +324,8 @@ TEST(GpuChoices, HopperRowsOfCommonHeadDimsModifyScores) {
       const std::string shape = std::string("[4,2048,16,") + std::to_string(d) + "]" + type + " ";
       const std::string start = "flash_attention q=" + shape + "k=" + shape;
       const std::string row = std::string(".cuda_sm90.") + type + ".d" + std::to_string(d) + ".";
-      EXPECT_TRUE(has(row_for(start), row + "192x")) << "no feature asked for";
+      EXPECT_TRUE(has(row_for(start), row + (d == 64 ? "256x64." : "192x")))
+          << "no feature asked for";
       constexpr const char* cap = "causal=true logits_soft_cap=50 ";
       constexpr const char* segments = "q_segment_ids=[4,2048]i32 kv_segment_ids=[4,2048]i32";
       const std::string capped =

@@ -236,8 +236,15 @@ inline std::vector<attention_axes> cuda_sm90_axes() {
               "sm90: short prompts and diagonals: tiles of keys end where a warpgroup's rows do",
           .targets = {cuda_sm90},
           .types = halves(),
-          .dims = {{64}, {128}},
+          .dims = {{128}},
           .tiles = {{192, 64, {.warps = 16, .blocks_per_sm = 1}}},
+      },
+      {
+          .about = "sm90: the same of narrow heads, whose sums leave room for a fourth warpgroup",
+          .targets = {cuda_sm90},
+          .types = halves(),
+          .dims = {{64}},
+          .tiles = {{256, 64, {.warps = 20, .blocks_per_sm = 1}}},
       },
       {
           .about = "sm90: head dims that end inside a line of 64: the rest of it is zeros",

@@ -170,7 +170,8 @@ constexpr int sm90_columns(int head_dim) noexcept {
 
 /// How many tiles of queries, and of keys and of values, lie in the shared memory of a block of a
 /// cuda_sm90 row, and its bytes: head dims in whole lines of 128 bytes (values of 8 bits lie
-/// across, and fill their lines), 5 KB for barriers and for what is known of two work tiles.
+/// across, and fill their lines), and 5 KB, of 256 rows 7, for barriers and for what is known of
+/// two work tiles.
 struct sm90_stages {
   int q = 1;
   int kv = 2;
@@ -181,7 +182,8 @@ struct sm90_stages {
     const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
     const int qk = line_bytes(config.head_dim);
     const int v = bytes == 1 ? v_head_dim : line_bytes(v_head_dim);
-    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + 5120;
+    const int others = config.block_q > 192 ? 7168 : 5120;
+    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + others;
   }
   /// A second tile of queries, then a third of keys and values, where there is room.
   static constexpr sm90_stages of(const attention_config& config) noexcept {

@@ -161,10 +161,10 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   // Parts of the rate of wgmma as measured on an H200 (bench/results). The first tile of keys waits
   // for memory with nothing beside it.
   work.product_share = config.v_head_dim > 96 ? 0.72 : config.v_head_dim > 64 ? 0.62 : 0.55;
-  // Plain rows with tiles of fewer keys than there are registers for wait more often.
+  // Plain rows with tiles of few keys wait more often.
   const bool looks = config.features.without(features_of_scores) != config.features;
-  if (!looks && config.block_q == 192 && config.block_kv == 64) {
-    work.product_share *= config.v_head_dim > 64 ? 0.97 : 0.83;
+  if (!looks && config.block_q >= 192 && config.block_kv == 64) {
+    work.product_share *= config.block_q > 192 ? 0.9 : config.v_head_dim > 64 ? 0.97 : 0.83;
   }
   work.flops +=
       2 * tiles * config.block_q * config.block_kv * (config.head_dim + config.v_head_dim);

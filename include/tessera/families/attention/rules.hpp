@@ -54,8 +54,13 @@ inline constexpr row_rule sm90_head_dims_are_tuned{
     "head_dim of a cuda_sm90 row is a multiple of 8 from 32 to 256, v_head_dim one whose next "
     "multiple of 16 is 48, 64, 80, 96, 112, 128, 192 or 256"};
 inline constexpr row_rule sm90_warps_are_whole_warpgroups{
-    "a cuda_sm90 row has block_q 128 or 192, four warps for each 64 rows and four more, one block "
+    "a cuda_sm90 row has block_q 128, 192 or 256, four warps for each 64 rows and four more, one "
+    "block "
     "on a multiprocessor and Q in shared memory"};
+inline constexpr row_rule sm90_four_warpgroups_are_plain{
+    "a cuda_sm90 row with block_q 256 has type f16 or bf16, contiguous keys, varlen, lengths, "
+    "sinks "
+    "and unnormalized, and no other feature"};
 inline constexpr row_rule sm90_head_dims_of_codes{
     "head_dim and v_head_dim of a cuda_sm90 row of type f8_e4m3 are 64, 128 or 256"};
 inline constexpr row_rule sm90_block_kv_fits_in_registers{
@@ -117,10 +122,10 @@ constexpr Answer broken_cpu_rule(const attention_config& config) noexcept {
 }
 
 /// Registers that sums, scores and weights of a consumer of a cuda_sm90 row have: what the launch
-/// gives a block, shared out between a producer and two or three consumers, less what all else
+/// gives a block, shared out between a producer and two to four consumers, less what all else
 /// takes.
 constexpr int sm90_registers_for_tiles(int consumers) noexcept {
-  return (consumers == 3 ? 160 : 232) - 28;
+  return (consumers == 4 ? 112 : consumers == 3 ? 160 : 232) - 28;
 }
 
 /// The rules of cuda_sm90 rows alone; `config` is resolved.
@@ -143,9 +148,13 @@ constexpr Answer broken_sm90_rule(const attention_config& config) noexcept {
     return &sm90_head_dims_of_codes;
   }
   const int consumers = config.block_q / 64;
-  if (!is_one_of(config.block_q, 128, 192) ||
+  if (!is_one_of(config.block_q, 128, 192, 256) ||
       config.tiling != cuda_tiling{.warps = 4 * consumers + 4, .blocks_per_sm = 1}) {
     return &sm90_warps_are_whole_warpgroups;
+  }
+  if (consumers == 4 &&
+      (codes || are_paged(config.keys) || !config.features.without(base_features).empty())) {
+    return &sm90_four_warpgroups_are_plain;
   }
   const int registers = sm90_registers_for_tiles(consumers) - v_columns / 2;
   if (codes && (!is_one_of(config.block_kv, 64, 96, 128, 160, 192, 224) ||

@@ -17,6 +17,7 @@
 #include <tessera/kernels/attention/sm90/functor_rows.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
+#include <tessera/kernels/attention/sm90/score_products.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
@@ -35,7 +36,6 @@ template <class Traits>
 class consumer {
   using plan = shared_plan<Traits>;
   using hooks_type = typename Traits::hooks;
-  using scores_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
   using values_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::v_columns>;
   using mods = score_mod<Traits>;
 
@@ -77,6 +77,7 @@ class consumer {
     if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
       change_queries<Traits>(args_, places_of_rows(), warpgroup_);
     }
+    lane_.queries.load(places_of_rows());
     // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
     pass_tiles(planned, last, uniform(of_block.last));
     if (any_keys) {
@@ -242,14 +243,7 @@ class consumer {
         places_of_rows() + prim::cuda::unknown_zero(k_place_.stage()), 16);
     const std::uint64_t b =
         prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
-#pragma unroll
-    for (int step = 0; step < Traits::qk_steps; ++step) {
-      const int panel = step / 4;
-      const int inside = step % 4 * 32;
-      scores_product::scores(
-          lane_.scores, prim::cuda::described_further(a, panel * Traits::q_panel_bytes + inside),
-          prim::cuda::described_further(b, panel * Traits::kv_panel_bytes + inside), step != 0);
-    }
+    multiply_scores(lane_, a, b);
     prim::cuda::commit_products();
   }
 

@@ -15,7 +15,7 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// Words, 0 between launches, in which parts of a shared tile are counted: ten bits a warpgroup.
+/// Words, 0 between launches, in which parts of a shared tile are counted: eight bits a warpgroup.
 template <class Kernel>
 __device__ __forceinline__ unsigned* part_words_of(const launch_args& args) {
   static __device__ unsigned words[prim::cuda::arrival_places][schedule_sm90::most_split_tiles];
@@ -81,8 +81,8 @@ class key_parts {
     if (thread() == 0) {
       unsigned* const word =
           part_words_of<typename Traits::kernel>(args_) + args_.parts.quotient(planned_.piece);
-      const int shift = 10 * warpgroup_;
-      const unsigned before = atomicAdd(word, 1u << shift) >> shift & 1023u;
+      const int shift = 8 * warpgroup_;
+      const unsigned before = atomicAdd(word, 1u << shift) >> shift & 255u;
       const bool last = before + 1 == args_.parts.value;
       if (last) atomicSub(word, args_.parts.value << shift);
       __threadfence();

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
+#include <tessera/kernels/attention/sm90/kept_queries.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
@@ -29,6 +30,7 @@ struct lane_tile {
   float scores[Traits::block_kv / 2];
   float out[Traits::v_columns / 2];  ///< sums of weights times values
   std::uint32_t weights[Traits::weight_words];
+  kept_queries<Traits> queries;
   float reference[2];       ///< in powers of 2, less the headroom
   float sum[2];             ///< of this lane's weights
   bool looks;               ///< trusts_reference: the warp looks for maxima in the rest

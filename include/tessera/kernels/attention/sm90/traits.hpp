@@ -138,12 +138,17 @@ struct kernel_traits {
   static constexpr int consumer_warps = 4 * consumers;
   static constexpr int threads = 32 * config.tiling.warps;
   static_assert(threads == prim::cuda::warpgroup_size * (consumers + 1));
+  static_assert(consumers <= 3 || !(modifies || whole_tiles || adds_distances),
+                "rows with block_q 256 take no functors");
 
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
   /// about 28 are taken by all but sums, scores and weights.
   /// A planner that asks about tiles takes more than one that does not.
-  static constexpr int producer_registers = consumers == 3 ? 32 : walks_tiles ? 88 : 40;
-  static constexpr int consumer_registers = consumers == 3 ? 160 : walks_tiles ? 208 : 232;
+  static constexpr int producer_registers = consumers >= 3 ? 32 : walks_tiles ? 88 : 40;
+  static constexpr int consumer_registers = consumers == 4   ? 112
+                                            : consumers == 3 ? 160
+                                            : walks_tiles    ? 208
+                                                             : 232;
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
   static_assert(walks_tiles || consumer_registers - 28 == sm90_registers_for_tiles(consumers));
 

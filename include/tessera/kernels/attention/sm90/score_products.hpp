@@ -1,0 +1,35 @@
+// Scores of a warpgroup's rows: products of their queries with the keys of a tile.
+#pragma once
+
+#include <cstdint>
+
+#include <tessera/kernels/attention/sm90/kept_queries.hpp>
+#include <tessera/kernels/attention/sm90/softmax.hpp>
+#include <tessera/prim/cuda/wgmma.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// Asks for them; `queries` and `keys` describe the panels of the warpgroup's rows and of the tile.
+template <class Traits>
+__device__ __forceinline__ void multiply_scores(lane_tile<Traits>& lane, std::uint64_t queries,
+                                                std::uint64_t keys) {
+  using product = prim::cuda::warpgroup_product<typename Traits::element, Traits::block_kv>;
+#pragma unroll
+  for (int step = 0; step < Traits::qk_steps; ++step) {
+    const int panel = step / 4;
+    const int inside = step % 4 * 32;
+    const std::uint64_t b =
+        prim::cuda::described_further(keys, panel * Traits::kv_panel_bytes + inside);
+    if constexpr (kept_queries<Traits>::steps > 0) {
+      if (step >= kept_queries<Traits>::first) {
+        product::sums_of_rows(lane.scores, lane.queries.of_step(step), b);
+        continue;
+      }
+    }
+    product::scores(lane.scores,
+                    prim::cuda::described_further(queries, panel * Traits::q_panel_bytes + inside),
+                    b, step != 0);
+  }
+}
+
+}  // namespace tessera::kernels::attention::sm90
