@@ -45,6 +45,7 @@ struct schedule {
   std::int64_t busy_tiles = 0;
   int section = 1;          ///< heads worked on at the same time
   int splits = 1;           ///< of the keys, each a thread block's work
+  int parts = 1;            ///< of a split, each a warp's work (share_blocks)
   std::int64_t rows = 0;    ///< query rows of all heads
   int launches = 1;         ///< kernels one after the other: 2 if another one combines the splits
   int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
