@@ -32,6 +32,9 @@ struct listing {
   std::int64_t group_items = 0;  ///< apart: of groups; `items` and `places` count all
   int group_slots = 1;           ///< and thread blocks that these become
   int place_rows = 1;            ///< rows of a place
+  /// Items of single tokens that need no list, since blocks find their own (share_blocks); 0: they
+  /// do not.
+  std::int64_t planned = 0;
 };
 
 /// Sums over a thousand entries that each have all tiles, as numbers that only the device knows may
@@ -191,6 +194,21 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
   return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
 }
 
+/// Warps of a multiprocessor that have room for their tiles where the heads of single tokens are
+/// the columns of products.
+inline constexpr int grouped_warps = 4;
+/// Sequences of single tokens whose lengths every block looks at instead of at a list.
+inline constexpr std::int64_t most_planned_sequences = 1024;
+/// Items of such a batch: a sequence has parts of its own share of the keys that it and those
+/// behind it have, of no fewer than this part of the share of all. The sum of 1 / n up to it is
+/// below 4.5.
+inline constexpr int least_planned_part = 32;
+constexpr std::int64_t planned_items_for(std::int64_t sequences, std::int64_t heads,
+                                         int multiprocessors) noexcept {
+  const std::int64_t slots = std::int64_t{std::max(1, multiprocessors)} * grouped_warps;
+  return sequences + 9 * slots / (2 * std::max<std::int64_t>(1, heads)) + 8;
+}
+
 /// Waves of thread blocks that a listed launch has at most beside one for each tile of rows.
 inline constexpr int most_waves = 8;
 /// Parts of the keys of a sequence where bits must not depend on the batch.
@@ -303,6 +321,9 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
   } else {
     list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
+    if (decode && sizes.batch <= most_planned_sequences && !sizes.packed && sizes.q_len == 1) {
+      list.places = std::max(list.places, planned_items_for(sizes.batch, heads, multiprocessors));
+    }
   }
   // What no device holds stays without one; so do numbers that the device does not count to.
   list.used = is_counted(list);

@@ -12,10 +12,6 @@
 
 namespace tessera::schedule_sm80 {
 
-/// Warps of a multiprocessor that have room for their tiles where the heads of single tokens are
-/// the columns of products.
-inline constexpr int grouped_warps = 4;
-
 /// How well such a call keeps multiprocessors busy: the share of its waves of blocks that has work;
 /// less what a wave of many splits takes to combine them, and what several waves of large blocks
 /// lose from one to the next, as measured on an H200.
@@ -35,6 +31,9 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   const std::int64_t all = std::int64_t{std::max(1, multiprocessors)} * grouped_warps;
   if (cut.list.used) {
     cut.list.slots = static_cast<int>(all);
+    if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
+      cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, multiprocessors);
+    }
     return;
   }
   const std::int64_t tiles = std::max<std::int64_t>(1, cut.work_tiles);

@@ -14,6 +14,7 @@
 #include <tessera/kernels/attention/sm80/group_tile.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>
+#include <tessera/kernels/attention/sm80/planned_items.hpp>
 #include <tessera/kernels/attention/sm80/queries.hpp>
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/softmax.hpp>
@@ -76,11 +77,12 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
 
   // The block's rows and keys; queries and the first tile are asked for before anything else, of
   // pages where they lie before the queries.
-  const work_tile work = work_tile_of_block<Traits>(args, index);
+  [[maybe_unused]] const work_item item = kept_item_of_block<Traits>(args, index);
+  const work_tile work = work_tile_of_block<Traits>(args, item, index);
   if (work.rows <= 0) return false;
   if (!Traits::paged && work.used > 0) copy_queries<Traits>(args, work, q_tile);
   const auto visible = visibility_of_block<Traits>(args, work, index);
-  key_pass<source> pass{listed_keys_of_block<Traits>(args, work, visible, index, split),
+  key_pass<source> pass{listed_keys_of_block<Traits>(args, work, visible, item, index, split),
                         source::template keys_of<Traits>(args, work),
                         source::template values_of<Traits>(args, work)};
   if constexpr (Traits::grouped) cut_to_part(args, pass.keys);
@@ -225,13 +227,13 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   const typename warp_work<Traits, state>::results results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {
-      const work_item item = *item_of_block(args, index);
-      if (item.place < 0) {
+      const work_item done = Traits::keeps_items ? item : *item_of_block(args, index);
+      if (done.place < 0) {
         results.write_rows();
       } else {
         const std::int64_t first =
-            first_partial_of(args, item, block.work.kv_head, Traits::block_q) + item.split;
-        results.write_partials([&](int r, const query_row&) { return first + r * item.splits; });
+            first_partial_of(args, done, block.work.kv_head, Traits::block_q) + done.split;
+        results.write_partials([&](int r, const query_row&) { return first + r * done.splits; });
       }
       return false;
     }
@@ -279,7 +281,9 @@ __global__ void __launch_bounds__((kernel_traits<Kernel, Width, Tokens>::most_th
     const bool waits_first = traits::paged && args.list.part == work_part::groups;
     if (!traits::combines_splits && !waits_first) prim::cuda::let_next_grid_start();
     prim::cuda::wait_for_grid_before();
-    if (!traits::combines_splits && waits_first) prim::cuda::let_next_grid_start();
+    // What combines finds out which parts there are while blocks of this launch work.
+    const bool is_planned = traits::keeps_items && args.list.planned_share > 0.0f;
+    if ((!traits::combines_splits && waits_first) || is_planned) prim::cuda::let_next_grid_start();
   }
   const bool is_split = attend<traits>(args, hooks, block, prim::cuda::shared_address(own_shared),
                                        static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));

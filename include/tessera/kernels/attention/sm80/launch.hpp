@@ -213,7 +213,7 @@ template <class Kernel, int Width, class Tokens, class Hooks>
 status launch_width(const launch_args& args, const Hooks& hooks, const launch_place& place) {
   using traits = kernel_traits<Kernel, Width, Tokens>;
   const schedule& cut = place.cut;
-  const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(args.splits));
+  const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
   const bool dependent = device_readiness<Kernel, Hooks>::dependent(place.device);
   if constexpr (traits::paged) {
     if (cut.list.used) {
@@ -221,14 +221,9 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
                                    place, traits::shared_bytes, dependent);
     }
   }
-  const auto kernel = &forward_kernel<Kernel, Width, Tokens, Hooks>;
-  cudaError_t code = cudaSuccess;
-  if constexpr (traits::grouped) {
-    code = launch_parts<traits>(kernel, grid, args, hooks, place.stream, dependent);
-  } else {
-    code = prim::cuda::launch_kernel(kernel, grid, traits::threads, traits::shared_bytes,
-                                     place.stream, dependent, args, hooks);
-  }
+  cudaError_t code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Width, Tokens, Hooks>, grid,
+                                               traits::threads, traits::shared_bytes, place.stream,
+                                               dependent, args, hooks);
   if (code == cudaSuccess && cut.splits > 1 && args.arrivals < 0) {
     code = launch_combine<Kernel>(args, cut.rows, place.stream, dependent);
   }
@@ -238,6 +233,32 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
       code = prim::cuda::launch_kernel(&write_weights<Kernel, Hooks>,
                                        dim3(static_cast<unsigned>(blocks)), weights_warps * 32, 0,
                                        place.stream, false, args, hooks);
+    }
+  }
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return prim::cuda::device_failure("kernel launch", code);
+}
+
+/// The same where the heads of single tokens are the columns of products.
+template <class Kernel, class Hooks>
+status launch_groups(const launch_args& args, const Hooks& hooks, const launch_place& place) {
+  using numbered = kernel_traits<Kernel, 0, group_tokens<false>>;
+  using listed = kernel_traits<Kernel, 0, group_tokens<true>>;
+  const auto of_items = &forward_kernel<Kernel, 0, group_tokens<true>, Hooks>;
+  const schedule& cut = place.cut;
+  const bool dependent = device_readiness<Kernel, Hooks>::dependent(place.device);
+  cudaError_t code = cudaSuccess;
+  if (cut.list.planned > 0) {
+    code = launch_planned<Kernel, listed>(of_items, args, hooks, cut.list, place.stream, dependent);
+  } else if (cut.list.used) {
+    return launch_listed<Kernel>(of_items, args, hooks, place, listed::shared_bytes, dependent);
+  } else {
+    const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
+    code = launch_parts<numbered>(&forward_kernel<Kernel, 0, group_tokens<false>, Hooks>, grid,
+                                  args, hooks, place.stream, dependent);
+    if (code == cudaSuccess && cut.splits > 1 && args.arrivals < 0) {
+      code = launch_combine<Kernel>(args, cut.rows, place.stream, dependent);
     }
   }
   if (code == cudaSuccess) return {};
@@ -354,11 +375,7 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
       return launch_codes<Kernel>(launched, hooks, place);
     } else {
       if constexpr (has_group_tokens<Kernel, Hooks>) {
-        if (grouped) {
-          return launched.single
-                     ? launch_width<Kernel, 0, group_tokens<false>>(launched, hooks, place)
-                     : launch_width<Kernel, 0, group_tokens<true>>(launched, hooks, place);
-        }
+        if (grouped) return launch_groups<Kernel>(launched, hooks, place);
       }
       if constexpr (has_single_tokens<Kernel>) {
         if (launched.single) {

@@ -7,10 +7,13 @@
 
 #include <cuda_runtime.h>
 
+#include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/row_kernels.hpp>
+#include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_planner.hpp>
+#include <tessera/prim/cuda/launch.hpp>
 
 namespace tessera::kernels::attention::sm80 {
 
@@ -49,6 +52,22 @@ cudaError_t launch_parts(void (*kernel)(launch_args, Hooks), dim3 grid, const la
   config.attrs = &attribute;
   config.numAttrs = dependent ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, args, hooks);
+}
+
+/// A launch whose blocks find their items by themselves, and the combination of their parts.
+template <class Kernel, class Traits, class Hooks>
+cudaError_t launch_planned(void (*kernel)(launch_args, Hooks), launch_args args, const Hooks& hooks,
+                           const schedule_sm80::listing& list, cudaStream_t stream,
+                           bool dependent) {
+  const auto heads = static_cast<std::int64_t>(args.call.kv_heads);
+  args.list.planned_share = static_cast<float>(heads) / static_cast<float>(list.slots);
+  args.list.planned_least = 4 * list.least_tiles;
+  const cudaError_t code = launch_parts<Traits>(
+      kernel, dim3(static_cast<unsigned>(list.planned * heads)), args, hooks, stream, dependent);
+  if (code != cudaSuccess) return code;
+  return prim::cuda::launch_kernel(&combine_planned<Kernel>,
+                                   dim3(static_cast<unsigned>(args.call.batch * heads)),
+                                   combine_warps * 32, 0, stream, dependent, args);
 }
 
 }  // namespace tessera::kernels::attention::sm80

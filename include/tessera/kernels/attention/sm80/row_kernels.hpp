@@ -95,6 +95,9 @@ struct row_kernels {
           {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
       all.push_back({reinterpret_cast<const void*>(&plan_work<Kernel>)});
       all.push_back({reinterpret_cast<const void*>(&combine_listed<Kernel>)});
+      if constexpr (has_group_tokens<Kernel, Hooks>) {
+        all.push_back({reinterpret_cast<const void*>(&combine_planned<Kernel>)});
+      }
       if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
         all.push_back(entry_of<own_row<Kernel>, 0, aligned_tokens, Hooks>());
       }

@@ -180,6 +180,8 @@ struct kernel_traits {
   /// Keys are the rows of products. Each warp of a block, whose number is threadIdx.y, has some of
   /// the block's keys, and tiles of its own.
   static constexpr bool grouped = are_groups<Tokens>;
+  /// What a block does is an item that it looks up once, or finds by itself (planned_items.hpp).
+  static constexpr bool keeps_items = grouped && !single;
 
   /// Kernels with Q in registers have others left to keep where the next keys and values come from
   /// and go to, so that less is computed for each tile; those of narrow heads also where a lane
@@ -304,6 +306,10 @@ struct work_list {
   int group_slots = 1;  ///< apart: thread blocks that the keys of groups become
   int place_rows = 1;   ///< of a place of partial results
   int most_places = 0;
+  /// Blocks find items by themselves (planned_items.hpp): the share of a block that runs beside
+  /// others, and tiles of keys that an item has at least. 0: there is a list.
+  float planned_share = 0.0f;
+  int planned_least = 0;
 };
 
 /// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
