@@ -4,11 +4,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <tessera/families/attention/call_sizes_sm80.hpp>
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/prim/common/host_device.hpp>
 
 namespace tessera::schedule_sm80 {
 
@@ -53,6 +55,22 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   }
   cut.launches = 1;
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
+}
+
+/// Parts of a sequence of so many tiles of keys, where `left` are those of it and of all behind it:
+/// each has the share of a block that runs beside others, and `least` at least, so that the blocks
+/// of a launch end next to each other (guided self-scheduling).
+TESSERA_HD inline int planned_parts(int tiles, float left, float share, float least) noexcept {
+  constexpr float longest = 0x1p26f;  // no sequence has as many tiles
+  const float own = left * share < longest ? left * share : longest;
+  const int each = static_cast<int>(std::ceil(own > least ? own : least));
+  const int parts = (tiles + each - 1) / each;
+  return parts > 1 ? parts : 1;
+}
+/// Tiles that a part of a batch of `all` has at least.
+TESSERA_HD inline float least_of_part(float all, float share, int least) noexcept {
+  const float own = all * share / static_cast<float>(least_planned_part);
+  return own > static_cast<float>(least) ? own : static_cast<float>(least);
 }
 
 }  // namespace tessera::schedule_sm80

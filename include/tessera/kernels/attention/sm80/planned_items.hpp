@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
@@ -18,15 +18,6 @@ __device__ __forceinline__ key_range tiles_of_sequence(const launch_args& args, 
   work_tile work;
   if (n < static_cast<int>(args.call.batch)) work.seq.k_len = keys_of_sequence(args.call, n);
   return keys_of_single(args, work, block_kv);
-}
-
-/// Parts of a sequence of so many tiles of keys, where `left` are those of it and of all behind it:
-/// each is the share of a block that runs beside others, and `least` at least, so that the blocks
-/// of a launch end next to each other (guided self-scheduling).
-__device__ __forceinline__ int planned_parts(const launch_args& args, int tiles, float left,
-                                             float least) {
-  const auto each = static_cast<int>(ceilf(fmaxf(least, left * args.list.planned_share)));
-  return max(1, (tiles + each - 1) / each);
 }
 
 /// Item `number`, or the first of sequence `number`. One that is not there has no splits. Its place
@@ -45,9 +36,8 @@ __device__ __forceinline__ work_item planned_item(const launch_args& args, int n
   for (int step = 1; step < prim::cuda::warp_size; step *= 2) {
     left += __shfl_xor_sync(prim::cuda::all_lanes, left, step);
   }
-  const float least =
-      fmaxf(static_cast<float>(args.list.planned_least),
-            left * args.list.planned_share * (1.0f / schedule_sm80::least_planned_part));
+  const float share = args.list.planned_share;
+  const float least = schedule_sm80::least_of_part(left, share, args.list.planned_least);
   work_item item;
   item.splits = 0;
   int items = 0;  // of sequences before
@@ -57,10 +47,8 @@ __device__ __forceinline__ work_item planned_item(const launch_args& args, int n
     const key_range keys = tiles_of_sequence(args, n, block_kv);
     const int tiles = keys.last_tile - keys.first_tile;
     const int tiles_through = prim::cuda::inclusive_sum_of_warp(tiles, lane);
-    const int parts =
-        n < batch
-            ? planned_parts(args, tiles, left - static_cast<float>(tiles_through - tiles), least)
-            : 0;
+    const float from_here = left - static_cast<float>(tiles_through - tiles);
+    const int parts = n < batch ? schedule_sm80::planned_parts(tiles, from_here, share, least) : 0;
     const int items_through = items + prim::cuda::inclusive_sum_of_warp(parts, lane);
     const unsigned past =
         __ballot_sync(prim::cuda::all_lanes, OfSequence ? n >= number : items_through > number);
