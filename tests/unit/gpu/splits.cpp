@@ -152,7 +152,7 @@ TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
 }
 
 /// Single tokens of 64 query heads to 8 on an H200, whose blocks have `most_parts` warps at most.
-schedule shared_blocks(int batch, std::int64_t keys, int most_parts) {
+schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6) {
   constexpr tessera::attention_config row{.target = tessera::backend::cuda_sm80,
                                           .type = tessera::dtype::bf16,
                                           .head_dim = 128,
@@ -169,26 +169,27 @@ schedule shared_blocks(int batch, std::int64_t keys, int most_parts) {
 }
 
 TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
-  const auto parts_and_splits = [](int batch, std::int64_t keys, int most_parts = 4) {
+  const auto parts_and_splits = [](int batch, std::int64_t keys, int most_parts = 6) {
     const schedule cut = shared_blocks(batch, keys, most_parts);
     return std::pair{cut.parts, cut.splits};
   };
-  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(4, 16));
-  EXPECT_EQ(parts_and_splits(16, 2048), std::pair(4, 1)) << "nothing is left to be combined";
-  EXPECT_EQ(parts_and_splits(32, 2048), std::pair(2, 1));
-  EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "two waves that are full";
+  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(6, 16));
+  EXPECT_EQ(parts_and_splits(16, 2048), std::pair(6, 1)) << "nothing is left to be combined";
+  EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
+  EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "more than a wave";
+  EXPECT_EQ(parts_and_splits(1, 128), std::pair(4, 1));
   EXPECT_EQ(parts_and_splits(1, 32), std::pair(1, 1)) << "one tile of keys";
   EXPECT_EQ(parts_and_splits(16, 2048, 1).first, 1) << "no room for two warps";
   for (const int batch : {1, 3, 5, 9, 12, 20, 31, 50, 66, 99, 200}) {
     for (const std::int64_t keys : {1, 64, 500, 2048, 6000}) {
-      for (const int most_parts : {1, 2, 3, 4}) {
+      for (const int most_parts : {1, 2, 4, 6}) {
         SCOPED_TRACE(testing::Message() << batch << ' ' << keys << ' ' << most_parts);
         const schedule cut = shared_blocks(batch, keys, most_parts);
         EXPECT_GE(cut.splits, 1);
         EXPECT_LE(cut.parts, most_parts);
-        EXPECT_LE(cut.parts * cut.splits, std::max<std::int64_t>(1, (keys + 31) / 32));
+        EXPECT_LE(cut.parts * cut.splits, (keys + 31) / 32);
         if (cut.splits == 1) continue;
-        EXPECT_LE(cut.work_tiles * cut.splits * cut.parts, 132 * grouped_warps);
+        EXPECT_LE(cut.work_tiles * cut.splits, 132 * (6 / cut.parts)) << "one wave";
         expect_shares_of(8 * slices_of_row(128, groups_for(cut.splits)), cut);
         EXPECT_LE(cut.rows * cut.splits, cut.partial_rows) << "what the workspace has room for";
       }
@@ -216,7 +217,7 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
       if (batch % 2 == 0) std::ranges::reverse(tiles);
       for (const int heads : {1, 2, 8, 40}) {
         SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads);
-        const float share = static_cast<float>(heads) / static_cast<float>(132 * grouped_warps);
+        const float share = static_cast<float>(heads) / static_cast<float>(132 * planned_warps);
         float left = 0.0f;
         for (const int of : tiles) left += static_cast<float>(of);
         const float least = least_of_part(left, share, 16);
@@ -230,11 +231,11 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
       }
     }
   }
-  schedule listed = shared_blocks(128, 8192, 4);
+  schedule listed = shared_blocks(128, 8192);
   EXPECT_TRUE(listed.list.used);
   EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 132));
   EXPECT_GE(listed.list.places, listed.list.planned);
-  EXPECT_EQ(shared_blocks(2000, 8192, 4).list.planned, 0) << "a list is read sooner";
+  EXPECT_EQ(shared_blocks(2000, 8192).list.planned, 0) << "a list is read sooner";
 }
 
 TEST(splits_of_pages, are_more_where_tiles_have_fewer_bytes) {

@@ -14,44 +14,36 @@
 
 namespace tessera::schedule_sm80 {
 
-/// How well such a call keeps multiprocessors busy: the share of its waves of blocks that has work;
-/// less what a wave of many splits takes to combine them, and what several waves of large blocks
-/// lose from one to the next, as measured on an H200.
-constexpr double grouped_use(std::int64_t blocks, std::int64_t slots, int parts) noexcept {
-  const std::int64_t waves = (blocks + slots - 1) / slots;
-  const double full = static_cast<double>(blocks) / static_cast<double>(waves * slots);
-  if (waves > 1) return parts == 1 ? full : 0.94 * full;
-  return parts == 1 ? 0.9 * full : parts == 2 ? 0.95 * full : full;
-}
-
 /// How many warps the blocks of such a call have, each with a part of the block's keys, and how
-/// many blocks a work tile: what warps of a block have is added up there, so that several waves of
-/// blocks need no splits, and one wave few.
+/// many blocks a work tile: what the warps of a block have is added up there.
 constexpr void share_blocks(schedule& cut, const attention_config& config, const call_sizes& sizes,
                             int multiprocessors, int most_parts) noexcept {
   const attention_config kernel = resolved(config);
-  const std::int64_t all = std::int64_t{std::max(1, multiprocessors)} * grouped_warps;
+  const std::int64_t all = std::max(1, multiprocessors);
   if (cut.list.used) {
-    cut.list.slots = static_cast<int>(all);
+    cut.list.slots = static_cast<int>(all * planned_warps);
     if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
       cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, multiprocessors);
     }
     return;
   }
-  const std::int64_t tiles = std::max<std::int64_t>(1, cut.work_tiles);
-  const std::int64_t key_tiles =
-      std::max<std::int64_t>(1, keys_of_tile(kernel, sizes) / kernel.block_kv);
-  const std::int64_t most_splits_here = cut.splits;
-  double best = 0.0;
-  for (int parts = 1; parts <= std::min<std::int64_t>(most_parts, key_tiles); parts *= 2) {
-    const std::int64_t slots = all / parts;
-    const std::int64_t splits =
-        std::max<std::int64_t>(1, std::min({slots / tiles, most_splits_here, key_tiles / parts}));
-    const double use = grouped_use(product(tiles, splits), slots, parts);
-    if (use <= best) continue;
-    best = use;
-    cut.parts = parts;
-    cut.splits = static_cast<int>(splits);
+  const paged_keys keys{std::max<std::int64_t>(1, cut.work_tiles),
+                        std::max<std::int64_t>(1, keys_of_tile(kernel, sizes) / kernel.block_kv),
+                        product(kernel.block_kv, sizes.bytes_of_key)};
+  const std::int64_t most_of_tile = cut.splits;
+  double least = 0.0;
+  for (const int parts : {1, 2, 3, 4, 6}) {
+    const std::int64_t slots = all * (kernel.tiling.blocks_per_sm / parts);
+    if (parts > most_parts || parts > keys.key_tiles || (parts > 1 && keys.tiles > slots)) break;
+    const std::int64_t most = std::max<std::int64_t>(
+        1, std::min({slots / keys.tiles, most_of_tile, keys.key_tiles / parts}));
+    for (std::int64_t splits = 1; splits <= most; ++splits) {
+      const double time = time_of_splits(keys, splits, static_cast<int>(all), parts);
+      if (least > 0.0 && time >= least) continue;
+      least = time;
+      cut.parts = parts;
+      cut.splits = static_cast<int>(splits);
+    }
   }
   cut.launches = 1;
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);

@@ -87,7 +87,11 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
                         source::template values_of<Traits>(args, work)};
   if constexpr (Traits::grouped) cut_to_part(args, pass.keys);
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
-  if constexpr (Traits::paged) {
+  if constexpr (Traits::grouped) {
+    const auto first = kv.locate_first_tiles(pass);
+    copy_queries<Traits>(args, work, q_tile);
+    kv.copy_first_tiles(first);
+  } else if constexpr (Traits::paged) {
     typename kv_pipeline<Traits, state>::first_rows first;
     if (iterator::visits_all && any_keys) first = kv.locate_first(pass, pass.keys.first_tile);
     if (work.used > 0) copy_queries<Traits>(args, work, q_tile);

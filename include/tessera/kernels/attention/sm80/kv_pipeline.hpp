@@ -44,16 +44,40 @@ class kv_pipeline : public kv_tiles<Traits, State> {
  public:
   using base::base;
 
+  /// Of groups: where the first tiles lie, one for each stage, all looked up at once.
+  struct located_tile {
+    typename base::rows_of_tile from;
+    int first;
+    int limit;  ///< no later than `first` if there is no such tile
+  };
+  struct first_tiles {
+    located_tile k[Traits::stages], v[Traits::stages];
+  };
+  __device__ __forceinline__ first_tiles locate_first_tiles(const key_pass<source>& pass) const {
+    first_tiles tiles;
+#pragma unroll
+    for (int stage = 0; stage < Traits::stages; ++stage) {
+      const int tile = pass.keys.first_tile + stage;
+      tiles.k[stage] = located(pass.keys, pass.k, tile);
+      tiles.v[stage] = located(pass.keys, pass.v, tile);
+    }
+    return tiles;
+  }
+  /// Asks for all of them but the last, of which the queries belong to the first keys.
+  __device__ __forceinline__ void copy_first_tiles(const first_tiles& tiles) {
+#pragma unroll
+    for (int stage = 0; stage + 1 < Traits::stages; ++stage) {
+      this->copy_keys(tiles.k[stage].from, tiles.k[stage].first, tiles.k[stage].limit, stage);
+      if (stage == 0) pipeline_.commit();
+      this->copy_values(tiles.v[stage].from, tiles.v[stage].first, tiles.v[stage].limit, stage);
+      pipeline_.commit();
+    }
+    keys_ahead_ = tiles.k[Traits::stages - 1];
+    values_ahead_ = tiles.v[Traits::stages - 1];
+  }
+
   __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
     pipeline_ = {};  // the first tile lies in stage 0
-    if constexpr (Traits::grouped) {
-#pragma unroll
-      for (int ahead = 1; ahead < Traits::stages - 1; ++ahead) {
-        locate_ahead(now.index + ahead);
-        copy_ahead(ahead);
-      }
-      locate_ahead(now.index + Traits::stages - 1);
-    }
     if constexpr (Traits::codes) {
       const int first = now.index * Traits::block_kv;
       if (pass.k.scale0 != nullptr) {
@@ -83,11 +107,6 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     return scales_of_values_[0];
   }
 
-  struct located_tile {
-    typename base::rows_of_tile from;
-    int first;
-    int limit;  ///< no later than `first` if there is no such tile
-  };
   __device__ __forceinline__ located_tile locate_values(const key_tile& now,
                                                         const key_tile& next) const {
     return located(this->block_.v, Traits::stages == 2 ? next.index : now.index);
@@ -136,10 +155,14 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
 
  private:
-  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
-    const int limit = tile < this->block_.keys.last_tile ? this->block_.keys.end : 0;
+  static __device__ __forceinline__ located_tile located(const key_range& keys, const source& from,
+                                                         int tile) {
+    const int limit = tile < keys.last_tile ? keys.end : 0;
     const int first = tile * Traits::block_kv;
     return {from.template located<Traits::block_kv>(first), first, limit};
+  }
+  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
+    return located(this->block_.keys, from, tile);
   }
   __device__ __forceinline__ void locate_ahead(int tile) {
     values_ahead_ = located(this->block_.v, tile);

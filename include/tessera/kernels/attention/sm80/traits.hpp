@@ -79,7 +79,7 @@ inline constexpr bool are_groups<group_tokens<Listed>> = true;
 /// Query heads that products with keys as rows have room for.
 inline constexpr int most_grouped_heads = 8;
 /// Warps of a block of such a kernel, at most.
-inline constexpr int most_parts = 4;
+inline constexpr int most_parts = 6;
 /// Shared memory that such kernels have for the state of each warp's block.
 inline constexpr int grouped_state_bytes = 1024;
 
@@ -156,9 +156,9 @@ struct kernel_traits {
   using v_tile = prim::cuda::shared_tile<block_kv, units_of_row(shape.v_head_dim)>;
   using out_tile = prim::cuda::shared_tile<q_rows, units * shape.v_head_dim>;
 
-  /// Tiles of keys and of values: one of 16-bit elements, of groups two, arrive while another is
-  /// worked on; f32 keys arrive while values are worked on.
-  static constexpr int stages = use_3xtf32 ? 1 : are_groups<Tokens> ? 3 : 2;
+  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on, two of
+  /// groups that have items; f32 keys arrive while values are worked on.
+  static constexpr int stages = use_3xtf32 ? 1 : std::is_same_v<Tokens, group_tokens<true>> ? 3 : 2;
   /// Q lies where out is gathered at the end, of grouped kernels before the block's state.
   static constexpr int state_at = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
   static constexpr int q_bytes = state_at + (are_groups<Tokens> ? grouped_state_bytes : 0);
