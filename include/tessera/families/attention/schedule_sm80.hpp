@@ -32,9 +32,7 @@ struct listing {
   std::int64_t group_items = 0;  ///< apart: of groups; `items` and `places` count all
   int group_slots = 1;           ///< and thread blocks that these become
   int place_rows = 1;            ///< rows of a place
-  /// Items of single tokens that need no list, since blocks find their own (share_blocks); 0: they
-  /// do not.
-  std::int64_t planned = 0;
+  std::int64_t planned = 0;  ///< items, where blocks find theirs without the list (share_blocks)
 };
 
 /// Sums over a thousand entries that each have all tiles, as numbers that only the device knows may

@@ -11,7 +11,6 @@
 #include <tessera/kernels/attention/sm80/dropout.hpp>
 #include <tessera/kernels/attention/sm80/epilogue.hpp>
 #include <tessera/kernels/attention/sm80/gemm.hpp>
-#include <tessera/kernels/attention/sm80/group_pipeline.hpp>
 #include <tessera/kernels/attention/sm80/group_tile.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>
@@ -42,14 +41,12 @@ template <class Traits, class State, bool Grouped = Traits::grouped>
 struct warp_work {
   using tile = warp_tile<Traits, State>;
   using qk = gemm_qk<Traits, State>;
-  using pipeline = kv_pipeline<Traits, State>;
   using results = epilogue<Traits, State>;
 };
 template <class Traits, class State>
 struct warp_work<Traits, State, true> {
   using tile = group_tile<Traits, State>;
   using qk = group_qk<Traits, State>;
-  using pipeline = group_pipeline<Traits, State>;
   using results = group_epilogue<Traits, State>;
 };
 
@@ -76,7 +73,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   const std::uint32_t q_tile = Traits::keeps_addresses ? prim::cuda::computed_anew(shared) : shared;
   typename warp_work<Traits, state>::tile warp(args, block);
   iterator tiles(args, hooks, block.work, block.keys, block.tile_bits);
-  typename warp_work<Traits, state>::pipeline kv(args, block, q_tile);
+  kv_pipeline<Traits, state> kv(args, block, q_tile);
 
   // The block's rows and keys; queries and the first tile are asked for before anything else, of
   // pages where they lie before the queries.
@@ -91,9 +88,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if constexpr (Traits::grouped) cut_to_part(args, pass.keys);
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
   if constexpr (Traits::grouped) {
-    const auto first = kv.locate_first(pass);
+    const auto first = kv.locate_first_tiles(pass);
     copy_queries<Traits>(args, work, q_tile);
-    kv.copy_first(pass, first);
+    kv.copy_first_tiles(first);
   } else if constexpr (Traits::paged) {
     typename kv_pipeline<Traits, state>::first_rows first;
     if (iterator::visits_all && any_keys) first = kv.locate_first(pass, pass.keys.first_tile);
@@ -130,13 +127,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     if (!iterator::visits_all && now.index >= pass.keys.last_tile) {
       kv.drain();
     } else {
-      if constexpr (Traits::grouped) {
-        kv.begin();
-      } else {
-        if (!iterator::visits_all || again) kv.copy_first(pass, now.index);
-        kv.clear_columns();
-        kv.begin(pass, now);
-      }
+      if (!iterator::visits_all || again) kv.copy_first(pass, now.index);
+      kv.clear_columns();
+      kv.begin(pass, now);
       if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || Traits::grouped ||
           block.changes_queries) {
         kv.wait_for_queries();
@@ -149,7 +142,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
 
         // Scores: S = Q K^T. Where the next keys lie is read from shared memory among the products.
         if constexpr (Traits::grouped) {
-          kv.wait_for_tile();
+          kv.prefetch_tile(now);
         } else {
           const auto values_ahead = kv.locate_values(now, next);
           kv.wait_for_keys();
@@ -158,9 +151,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         kv.clear_missing_keys(kv.keys(), now);
         typename warp_work<Traits, state>::qk qk(warp, q_tile, kv.keys());
         constexpr int most_steps = Traits::dim_groups > 2 ? Traits::dim_groups - 2 : 0;
-        const auto copy_some = [&kv](int step) {
-          if constexpr (!Traits::grouped) kv.prefetch_among(step);
-        };
+        const auto copy_some = [&kv](int step) { kv.prefetch_among(step); };
         if (has_rows) qk.template steps<0, most_steps>(copy_some);
         [[maybe_unused]] const auto keys_ahead = kv.locate_keys(next);
         if (has_rows) {

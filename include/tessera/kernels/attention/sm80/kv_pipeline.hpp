@@ -15,8 +15,13 @@
 // asked for, at the two places or (`Traits::spreads_copies`) among the steps between them. Of one
 // stage, values arrive while scores are computed and the next keys while values are worked on:
 // asked for are the values of `now` and the keys of `next`.
+//
+// A warp that works on a group of heads alone (`Traits::grouped`) has three stages, and is done
+// with one tile before it asks for another in its place: prefetch_tile(now) instead of all but
+// advance().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -24,6 +29,7 @@
 #include <tessera/kernels/attention/sm80/kv_tiles.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/pipeline.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -38,6 +44,38 @@ class kv_pipeline : public kv_tiles<Traits, State> {
  public:
   using base::base;
 
+  /// Of groups: where the first tiles lie, one for each stage, all looked up at once.
+  struct located_tile {
+    typename base::rows_of_tile from;
+    int first;
+    int limit;  ///< no later than `first` if there is no such tile
+  };
+  struct first_tiles {
+    located_tile k[Traits::stages], v[Traits::stages];
+  };
+  __device__ __forceinline__ first_tiles locate_first_tiles(const key_pass<source>& pass) const {
+    first_tiles tiles;
+#pragma unroll
+    for (int stage = 0; stage < Traits::stages; ++stage) {
+      const int tile = pass.keys.first_tile + stage;
+      tiles.k[stage] = located(pass.keys, pass.k, tile);
+      tiles.v[stage] = located(pass.keys, pass.v, tile);
+    }
+    return tiles;
+  }
+  /// Asks for all of them but the last, of which the queries belong to the first keys.
+  __device__ __forceinline__ void copy_first_tiles(const first_tiles& tiles) {
+#pragma unroll
+    for (int stage = 0; stage + 1 < Traits::stages; ++stage) {
+      this->copy_keys(tiles.k[stage].from, tiles.k[stage].first, tiles.k[stage].limit, stage);
+      if (stage == 0) pipeline_.commit();
+      this->copy_values(tiles.v[stage].from, tiles.v[stage].first, tiles.v[stage].limit, stage);
+      pipeline_.commit();
+    }
+    keys_ahead_ = tiles.k[Traits::stages - 1];
+    values_ahead_ = tiles.v[Traits::stages - 1];
+  }
+
   __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
     pipeline_ = {};  // the first tile lies in stage 0
     if constexpr (Traits::codes) {
@@ -50,9 +88,13 @@ class kv_pipeline : public kv_tiles<Traits, State> {
       }
     }
   }
-  __device__ __forceinline__ const key_range& range() const { return this->block_.keys; }
+  __device__ __forceinline__ const key_range& range() const {
+    return this->block_.keys;
+  }
 
-  __device__ __forceinline__ std::uint32_t keys() const { return this->k_tile(pipeline_.stage()); }
+  __device__ __forceinline__ std::uint32_t keys() const {
+    return this->k_tile(pipeline_.stage());
+  }
   __device__ __forceinline__ std::uint32_t values() const {
     return this->v_tile(pipeline_.stage());
   }
@@ -65,11 +107,6 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     return scales_of_values_[0];
   }
 
-  struct located_tile {
-    typename base::rows_of_tile from;
-    int first;
-    int limit;  ///< no later than `first` if there is no such tile
-  };
   __device__ __forceinline__ located_tile locate_values(const key_tile& now,
                                                         const key_tile& next) const {
     return located(this->block_.v, Traits::stages == 2 ? next.index : now.index);
@@ -78,7 +115,9 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     return located(this->block_.k, next.index);
   }
 
-  __device__ __forceinline__ void wait_for_keys() { pipeline_.wait(); }
+  __device__ __forceinline__ void wait_for_keys() {
+    pipeline_.wait();
+  }
   __device__ __forceinline__ void wait_for_values() {
     if constexpr (Traits::stages == 1) pipeline_.wait();
   }
@@ -97,6 +136,16 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     }
     pipeline_.commit();
   }
+  /// Of a warp that is done with the tile before `now`: asks for keys and values of a tile in that
+  /// one's place, for where those of the tile behind it lie, and waits until those of `now` are
+  /// there.
+  __device__ __forceinline__ void prefetch_tile(const key_tile& now) {
+    __syncwarp();
+    copy_ahead(pipeline_.stage() == 0 ? Traits::stages - 1 : pipeline_.stage() - 1);
+    locate_ahead(now.index + Traits::stages);
+    prim::cuda::wait_copies<Traits::stages - 1>();
+    __syncwarp();
+  }
   __device__ __forceinline__ void advance() {
     pipeline_.advance();
     if constexpr (Traits::codes) {
@@ -106,13 +155,28 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
 
  private:
-  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
-    const int limit = tile < this->block_.keys.last_tile ? this->block_.keys.end : 0;
+  static __device__ __forceinline__ located_tile located(const key_range& keys, const source& from,
+                                                         int tile) {
+    const int limit = tile < keys.last_tile ? keys.end : 0;
     const int first = tile * Traits::block_kv;
     return {from.template located<Traits::block_kv>(first), first, limit};
   }
+  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
+    return located(this->block_.keys, from, tile);
+  }
+  __device__ __forceinline__ void locate_ahead(int tile) {
+    values_ahead_ = located(this->block_.v, tile);
+    keys_ahead_ = located(this->block_.k, tile);
+  }
+  __device__ __forceinline__ void copy_ahead(int stage) {
+    this->copy_values(values_ahead_.from, values_ahead_.first, values_ahead_.limit, stage);
+    this->copy_keys(keys_ahead_.from, keys_ahead_.first, keys_ahead_.limit, stage);
+    pipeline_.commit();
+  }
 
   prim::cuda::pipeline<Traits::stages> pipeline_;
+  /// Grouped: looked up while another tile is worked on.
+  std::conditional_t<Traits::grouped, located_tile, std::nullptr_t> values_ahead_{}, keys_ahead_{};
   /// Of the tile that is worked on and of the next one.
   lane_scales<Traits::block_kv> scales_of_keys_[Traits::codes ? 2 : 1];
   lane_scales<Traits::block_kv> scales_of_values_[Traits::codes ? 2 : 1];

@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/widening.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/pipeline.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -55,7 +56,7 @@ class kv_tiles {
     const int first = tile * Traits::block_kv;
     copy_keys(rows.k, first, pass.keys.end, 0);
     pipeline::commit();
-    if constexpr (Traits::stages == 2) {
+    if constexpr (Traits::stages > 1) {
       copy_values(rows.v, first, pass.keys.end, 0);
       pipeline::commit();
     }
@@ -68,7 +69,8 @@ class kv_tiles {
   __device__ __forceinline__ void end_queries() const { pipeline::commit(); }
   /// Queries are there, and the first keys unless the queries' arrival ended before.
   __device__ __forceinline__ void wait_for_queries() const {
-    pipeline::template wait<Traits::codes ? Traits::stages : Traits::stages - 1>();
+    prim::cuda::wait_copies<Traits::codes ? Traits::stages : Traits::stages - 1>();
+    sync_tiles<Traits>();
   }
   /// The queries are under way still if there was no tile to look at.
   __device__ __forceinline__ void drain() const { pipeline::drain(); }

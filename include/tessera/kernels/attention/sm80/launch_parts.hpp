@@ -27,17 +27,11 @@ bool has_plain_logits(const attention_kernel_args& args) {
          !mods::has_cap(args) && !mods::has_bias(args);
 }
 
-inline bool are_same(const row_strides& a, const row_strides& b) {
-  return a.batch == b.batch && a.row == b.row && a.head == b.head;
-}
-
-/// True if the heads of each group are the columns of products. Keys and values lie at the same
-/// places of their pools.
+/// True if the heads of each group are the columns of products.
 template <class Kernel, class Hooks>
 bool are_grouped_tokens(const attention_kernel_args& args) {
   if constexpr (has_group_tokens<Kernel, Hooks>) {
     return has_last_tokens(args) && has_plain_logits<Kernel, Hooks>(args) &&
-           are_same(args.k_strides, args.v_strides) &&
            args.q_heads <= most_grouped_heads * args.kv_heads && !reads_prefixes_once(args);
   }
   return false;
