@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
 
 #include "batch_over_pages.hpp"
@@ -146,6 +149,93 @@ TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
       EXPECT_LE(splits, std::min(most_splits, key_tiles));
     }
   }
+}
+
+/// Single tokens of 64 query heads to 8 on an H200, whose blocks have `most_parts` warps at most.
+schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6) {
+  constexpr tessera::attention_config row{.target = tessera::backend::cuda_sm80,
+                                          .type = tessera::dtype::bf16,
+                                          .head_dim = 128,
+                                          .phase = tessera::attention_phase::decode,
+                                          .keys = tessera::key_storage::paged,
+                                          .block_q = 16,
+                                          .block_kv = 32,
+                                          .tiling = {1, 6, false}};
+  call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
+  sizes.packed = false;
+  schedule cut = schedule_of(row, sizes, 132);
+  share_blocks(cut, row, sizes, 132, most_parts);
+  return cut;
+}
+
+TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
+  const auto parts_and_splits = [](int batch, std::int64_t keys, int most_parts = 6) {
+    const schedule cut = shared_blocks(batch, keys, most_parts);
+    return std::pair{cut.parts, cut.splits};
+  };
+  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(6, 16));
+  EXPECT_EQ(parts_and_splits(16, 2048), std::pair(6, 1)) << "nothing is left to be combined";
+  EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
+  EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "more than a wave";
+  EXPECT_EQ(parts_and_splits(1, 128), std::pair(4, 1));
+  EXPECT_EQ(parts_and_splits(1, 32), std::pair(1, 1)) << "one tile of keys";
+  EXPECT_EQ(parts_and_splits(16, 2048, 1).first, 1) << "no room for two warps";
+  for (const int batch : {1, 3, 5, 9, 12, 20, 31, 50, 66, 99, 200}) {
+    for (const std::int64_t keys : {1, 64, 500, 2048, 6000}) {
+      for (const int most_parts : {1, 2, 4, 6}) {
+        SCOPED_TRACE(testing::Message() << batch << ' ' << keys << ' ' << most_parts);
+        const schedule cut = shared_blocks(batch, keys, most_parts);
+        EXPECT_GE(cut.splits, 1);
+        EXPECT_LE(cut.parts, most_parts);
+        EXPECT_LE(cut.parts * cut.splits, (keys + 31) / 32);
+        if (cut.splits == 1) continue;
+        EXPECT_LE(cut.work_tiles * cut.splits, 132 * (6 / cut.parts)) << "one wave";
+        expect_shares_of(8 * slices_of_row(128, groups_for(cut.splits)), cut);
+        EXPECT_LE(cut.rows * cut.splits, cut.partial_rows) << "what the workspace has room for";
+      }
+    }
+  }
+}
+
+TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
+  std::mt19937 random(7);
+  const auto draw = [&random](int most) {
+    return static_cast<int>(random() % static_cast<unsigned>(most));
+  };
+  for (int batch = 2; batch <= most_planned_sequences; batch += 1 + batch / 3) {
+    for (int kind = 0; kind < 6; ++kind) {
+      std::vector<int> tiles(static_cast<std::size_t>(batch));
+      for (std::size_t i = 0; i < tiles.size(); ++i) {
+        const int sorted = 1 + 40000 / (1 + static_cast<int>(i));
+        tiles[i] = kind == 0   ? 256
+                   : kind == 1 ? draw(3000)
+                   : kind == 2 ? sorted
+                   : kind == 3 ? draw(2)
+                   : kind == 4 ? (1 << 25)  // as far as lengths go
+                               : (draw(20) == 0 ? 100000 : draw(9));
+      }
+      if (batch % 2 == 0) std::ranges::reverse(tiles);
+      for (const int heads : {1, 2, 8, 40}) {
+        SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads);
+        const float share = static_cast<float>(heads) / static_cast<float>(132 * planned_warps);
+        float left = 0.0f;
+        for (const int of : tiles) left += static_cast<float>(of);
+        const float least = least_of_part(left, share, 16);
+        std::int64_t items = 0;
+        for (const int of : tiles) {
+          items += planned_parts(of, left, share, least);
+          left -= static_cast<float>(of);
+        }
+        EXPECT_GE(items, batch);
+        EXPECT_LE(items, planned_items_for(batch, heads, 132));
+      }
+    }
+  }
+  schedule listed = shared_blocks(128, 8192);
+  EXPECT_TRUE(listed.list.used);
+  EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 132));
+  EXPECT_GE(listed.list.places, listed.list.planned);
+  EXPECT_EQ(shared_blocks(2000, 8192).list.planned, 0) << "a list is read sooner";
 }
 
 TEST(splits_of_pages, are_more_where_tiles_have_fewer_bytes) {

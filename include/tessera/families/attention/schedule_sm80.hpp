@@ -32,6 +32,7 @@ struct listing {
   std::int64_t group_items = 0;  ///< apart: of groups; `items` and `places` count all
   int group_slots = 1;           ///< and thread blocks that these become
   int place_rows = 1;            ///< rows of a place
+  std::int64_t planned = 0;  ///< items, where blocks find theirs without the list (share_blocks)
 };
 
 /// Sums over a thousand entries that each have all tiles, as numbers that only the device knows may
@@ -45,6 +46,7 @@ struct schedule {
   std::int64_t busy_tiles = 0;
   int section = 1;          ///< heads worked on at the same time
   int splits = 1;           ///< of the keys, each a thread block's work
+  int parts = 1;            ///< of a split, each a warp's work (share_blocks)
   std::int64_t rows = 0;    ///< query rows of all heads
   int launches = 1;         ///< kernels one after the other: 2 if another one combines the splits
   int combine_blocks = 1;   ///< thread blocks that combine the splits of the same rows
@@ -110,18 +112,22 @@ struct paged_keys {
 /// How long splits of such keys take that all run at the same time, in microseconds as on an H200:
 /// the tiles of the longest; what comes before the first; combining, of 32 splits at once. A tile
 /// takes as long as what a block does with it or, where more blocks read, as the bytes of all on a
-/// multiprocessor; near where both take as long, longer than either.
-constexpr double time_of_splits(const paged_keys& keys, std::int64_t splits,
-                                int multiprocessors) noexcept {
+/// multiprocessor; near where both take as long, longer than either. `parts`: warps of a block that
+/// have as many parts of a split.
+constexpr double time_of_splits(const paged_keys& keys, std::int64_t splits, int multiprocessors,
+                                int parts = 1) noexcept {
   constexpr double alone = 1.5, bytes_of_us = 24600, begin = 3.0, combine = 0.6, of_32 = 0.9;
   const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-  const auto blocks = static_cast<double>(up(keys.tiles * splits, multiprocessors));
-  const double reading = blocks * static_cast<double>(keys.bytes_of_tile) / bytes_of_us;
+  const auto readers = static_cast<double>(up(keys.tiles * splits, multiprocessors) * parts);
+  const double reading = readers * static_cast<double>(keys.bytes_of_tile) / bytes_of_us;
   // About the cube root of alone^3 + reading^3.
   const double longer = std::max(alone, reading), shorter = std::min(alone, reading);
   const double of_tile = longer + 0.26 * shorter * (shorter / longer) * (shorter / longer);
-  const double time = static_cast<double>(up(keys.key_tiles, splits)) * of_tile + begin;
-  return splits == 1 ? time : time + combine + of_32 * static_cast<double>(up(splits, 32));
+  const double time = static_cast<double>(up(keys.key_tiles, splits * parts)) * of_tile + begin;
+  if (splits == 1) return time;
+  const double at_once =
+      parts == 1 ? static_cast<double>(up(splits, 32)) : 0.5 * static_cast<double>(up(splits, 16));
+  return time + combine + of_32 * at_once;
 }
 
 /// Splits of such keys: one wave of blocks, of the same number on each multiprocessor.
@@ -188,6 +194,21 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
       std::clamp<std::int64_t>(section_bytes / std::max<std::int64_t>(1, bytes_of_head), 1, heads);
   const std::int64_t sections = (heads + most - 1) / most;
   return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
+}
+
+/// Blocks of a multiprocessor that have room for their tiles where they find items of single
+/// tokens.
+inline constexpr int planned_warps = 4;
+/// Sequences of single tokens whose lengths every block looks at instead of at a list.
+inline constexpr std::int64_t most_planned_sequences = 1024;
+/// Items of such a batch: a sequence has parts of its own share of the keys that it and those
+/// behind it have, of no fewer than this part of the share of all. The sum of 1 / n up to it is
+/// below 4.5.
+inline constexpr int least_planned_part = 32;
+constexpr std::int64_t planned_items_for(std::int64_t sequences, std::int64_t heads,
+                                         int multiprocessors) noexcept {
+  const std::int64_t slots = std::int64_t{std::max(1, multiprocessors)} * planned_warps;
+  return sequences + 9 * slots / (2 * std::max<std::int64_t>(1, heads)) + 8;
 }
 
 /// Waves of thread blocks that a listed launch has at most beside one for each tile of rows.
@@ -302,6 +323,9 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
   } else {
     list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
+    if (decode && sizes.batch <= most_planned_sequences && !sizes.packed && sizes.q_len == 1) {
+      list.places = std::max(list.places, planned_items_for(sizes.batch, heads, multiprocessors));
+    }
   }
   // What no device holds stays without one; so do numbers that the device does not count to.
   list.used = is_counted(list);

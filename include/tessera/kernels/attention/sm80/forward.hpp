@@ -14,6 +14,7 @@
 #include <tessera/kernels/attention/sm80/group_tile.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>
+#include <tessera/kernels/attention/sm80/planned_items.hpp>
 #include <tessera/kernels/attention/sm80/queries.hpp>
 #include <tessera/kernels/attention/sm80/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/softmax.hpp>
@@ -58,9 +59,9 @@ __device__ __forceinline__ bool is_whole(const launch_args& args, const key_rang
          (!score_mod_row<Traits, Hooks>::changes || args.plain);
 }
 
-/// One work tile and one split of its keys. `block` and `shared` (Traits::shared_bytes, a multiple
-/// of 1024) lie in shared memory. True if partial results are left in the workspace; all threads
-/// know the block's rows then.
+/// One work tile and one split of its keys, or a warp's part of that. `block` and `shared`
+/// (Traits::shared_bytes, a multiple of 1024) lie in shared memory. True if partial results are
+/// left in the workspace; all threads know the block's rows then.
 template <class Traits, class Hooks>
 __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hooks,
                                        state_of_block<Traits, Hooks>& block, std::uint32_t shared,
@@ -76,15 +77,21 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
 
   // The block's rows and keys; queries and the first tile are asked for before anything else, of
   // pages where they lie before the queries.
-  const work_tile work = work_tile_of_block<Traits>(args, index);
+  [[maybe_unused]] const work_item item = kept_item_of_block<Traits>(args, index);
+  const work_tile work = work_tile_of_block<Traits>(args, item, index);
   if (work.rows <= 0) return false;
   if (!Traits::paged && work.used > 0) copy_queries<Traits>(args, work, q_tile);
   const auto visible = visibility_of_block<Traits>(args, work, index);
-  key_pass<source> pass{listed_keys_of_block<Traits>(args, work, visible, index, split),
+  key_pass<source> pass{listed_keys_of_block<Traits>(args, work, visible, item, index, split),
                         source::template keys_of<Traits>(args, work),
                         source::template values_of<Traits>(args, work)};
+  if constexpr (Traits::grouped) cut_to_part(args, pass.keys);
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
-  if constexpr (Traits::paged) {
+  if constexpr (Traits::grouped) {
+    const auto first = kv.locate_first_tiles(pass);
+    copy_queries<Traits>(args, work, q_tile);
+    kv.copy_first_tiles(first);
+  } else if constexpr (Traits::paged) {
     typename kv_pipeline<Traits, state>::first_rows first;
     if (iterator::visits_all && any_keys) first = kv.locate_first(pass, pass.keys.first_tile);
     if (work.used > 0) copy_queries<Traits>(args, work, q_tile);
@@ -114,7 +121,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   for (bool again = false; any_keys; again = true) {
     // The block's state is there for everyone; kernels that need none of it before their first tile
     // has arrived do not wait for it.
-    if (!(Traits::keeps_sources && iterator::visits_all)) __syncthreads();
+    if (!(Traits::keeps_sources && iterator::visits_all)) sync_tiles<Traits>();
     tiles.begin();
     key_tile now = tiles.next(pass.keys.first_tile);
     if (!iterator::visits_all && now.index >= pass.keys.last_tile) {
@@ -135,7 +142,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
 
         // Scores: S = Q K^T. Where the next keys lie is read from shared memory among the products.
         if constexpr (Traits::grouped) {
-          kv.prefetch_tile(next);
+          kv.prefetch_tile(now);
         } else {
           const auto values_ahead = kv.locate_values(now, next);
           kv.wait_for_keys();
@@ -203,7 +210,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
       }
     }
     const bool last = block.careful;
-    if (__syncthreads_or(warp.has_not_finite()) == 0 || last) break;
+    // Of groups, values that nobody sees are no part of products.
+    if (Traits::grouped || __syncthreads_or(warp.has_not_finite()) == 0 || last) break;
     warp.clear();
     if (threadIdx.x == 0) block.careful = true;
     __syncthreads();
@@ -211,22 +219,25 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   }
   if (!any_keys) {
     kv.drain();
-    __syncthreads();
+    sync_tiles<Traits>();
   }
 
   if constexpr (Traits::codes) {
     if (args.call.v_token_scales.data != nullptr) finish_value_max(warp);
   }
+  if constexpr (Traits::grouped) {
+    if (!join_parts(warp, q_tile)) return args.splits > 1;
+  }
   const typename warp_work<Traits, state>::results results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {
-      const work_item item = *item_of_block(args, index);
-      if (item.place < 0) {
+      const work_item done = Traits::keeps_items ? item : *item_of_block(args, index);
+      if (done.place < 0) {
         results.write_rows();
       } else {
         const std::int64_t first =
-            first_partial_of(args, item, block.work.kv_head, Traits::block_q) + item.split;
-        results.write_partials([&](int r, const query_row&) { return first + r * item.splits; });
+            first_partial_of(args, done, block.work.kv_head, Traits::block_q) + done.split;
+        results.write_partials([&](int r, const query_row&) { return first + r * done.splits; });
       }
       return false;
     }
@@ -241,14 +252,28 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   return false;
 }
 
+/// Where the state of a block lies, of grouped kernels that of each warp.
+template <class Traits, class State>
+__device__ __forceinline__ State& shared_state(unsigned char* own_shared) {
+  if constexpr (Traits::grouped) {
+    static_assert(sizeof(State) <= grouped_state_bytes);
+    return *reinterpret_cast<State*>(own_shared + Traits::state_at);
+  } else {
+    __shared__ State block;
+    return block;
+  }
+}
+
 /// One work tile and one split of its keys per thread block.
 template <class Kernel, int Width, class Tokens, class Hooks>
-__global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
-                                  resolved(Kernel::config).tiling.blocks_per_sm)
+__global__ void __launch_bounds__((kernel_traits<Kernel, Width, Tokens>::most_threads),
+                                  (kernel_traits<Kernel, Width, Tokens>::blocks_per_sm))
     forward_kernel(const __grid_constant__ launch_args args, const __grid_constant__ Hooks hooks) {
   using traits = kernel_traits<Kernel, Width, Tokens>;
+  using state = state_of_block<traits, Hooks>;
   extern __shared__ __align__(1024) unsigned char shared[];
-  __shared__ state_of_block<traits, Hooks> block;
+  unsigned char* const own_shared = shared + part_of_block<traits>() * traits::shared_bytes;
+  state& block = shared_state<traits, state>(own_shared);
   // A kernel beside the row's starts when all blocks of that know that the list is written, and
   // what combines when all of its blocks run: that has much to look up before it reads. Blocks of
   // the next grid that come while some of this one's have ended crowd on a few multiprocessors:
@@ -260,9 +285,11 @@ __global__ void __launch_bounds__(resolved(Kernel::config).tiling.warps * 32,
     const bool waits_first = traits::paged && args.list.part == work_part::groups;
     if (!traits::combines_splits && !waits_first) prim::cuda::let_next_grid_start();
     prim::cuda::wait_for_grid_before();
-    if (!traits::combines_splits && waits_first) prim::cuda::let_next_grid_start();
+    // What combines finds out which parts there are while blocks of this launch work.
+    const bool is_planned = traits::keeps_items && args.list.planned_share > 0.0f;
+    if ((!traits::combines_splits && waits_first) || is_planned) prim::cuda::let_next_grid_start();
   }
-  const bool is_split = attend<traits>(args, hooks, block, prim::cuda::shared_address(shared),
+  const bool is_split = attend<traits>(args, hooks, block, prim::cuda::shared_address(own_shared),
                                        static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y));
   if (traits::combines_splits && !is_own_row<Kernel> && !is_split) {
     prim::cuda::let_next_grid_start();

@@ -1,7 +1,7 @@
 // One query of each sequence, whose heads are a group of eight or fewer: keys are the rows of
 // products and heads their columns, S^T = K Q^T and out^T = V^T P^T, so that no product has rows
 // that nobody needs. What a warp holds, and what is done to it for a tile of keys; the loop is that
-// of forward.hpp.
+// of forward.hpp. The warps of a block have parts of its keys, which the first one adds up.
 #pragma once
 
 #include <cstdint>
@@ -207,6 +207,84 @@ __device__ __forceinline__ void gemm_pv(group_tile<Traits, State>& warp,
       words::template multiply_add<0>(warp.out[d], v, weights);
     }
   }
+}
+
+/// Leaves the keys of this warp's part.
+__device__ __forceinline__ void cut_to_part(const launch_args& args, key_range& keys) {
+  const int tiles = keys.last_tile - keys.first_tile;
+  cut_tiles(keys.first_tile, keys.last_tile, args.parts.quotient(tiles),
+            static_cast<int>(args.parts.value), static_cast<int>(threadIdx.y));
+}
+
+/// What a lane holds, as 16 bytes each: maxima and denominators, then sums.
+template <class Traits, class State>
+__device__ __forceinline__ void leave_part(const group_tile<Traits, State>& warp,
+                                           std::uint32_t to) {
+  const auto store = [&to](float a, float b, float c, float d) {
+    const std::uint32_t words[4] = {__float_as_uint(a), __float_as_uint(b), __float_as_uint(c),
+                                    __float_as_uint(d)};
+    prim::cuda::store_shared_16(to, words);
+    to += prim::cuda::warp_size * 16;
+  };
+  store(warp.row_max[0], warp.row_max[1], warp.row_sum[0], warp.row_sum[1]);
+#pragma unroll
+  for (int d = 0; d < Traits::v_groups; ++d) {
+    const float(&sums)[4] = warp.out[d].at;
+    store(sums[0], sums[1], sums[2], sums[3]);
+  }
+}
+
+/// Adds what another warp has left.
+template <class Traits, class State>
+__device__ __forceinline__ void add_part(group_tile<Traits, State>& warp, std::uint32_t from) {
+  const auto load = [&from](float(&of)[4]) {
+    std::uint32_t words[4];
+    prim::cuda::load_shared_16(words, from);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of[i] = __uint_as_float(words[i]);
+    from += prim::cuda::warp_size * 16;
+  };
+  float state[4];
+  load(state);
+  float own[2], other[2];  // what sums of heads are multiplied by
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const float row_max = fmaxf(warp.row_max[e], state[e]);
+    own[e] = prim::cuda::exp2_fast(warp.row_max[e] - row_max);
+    other[e] = prim::cuda::exp2_fast(state[e] - row_max);
+    warp.row_max[e] = row_max;
+    warp.row_sum[e] = own[e] * warp.row_sum[e] + other[e] * state[2 + e];
+  }
+#pragma unroll
+  for (int d = 0; d < Traits::v_groups; ++d) {
+    float sums[4];
+    load(sums);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      warp.out[d].at[i] = own[i % 2] * warp.out[d].at[i] + other[i % 2] * sums[i];
+    }
+  }
+}
+
+/// The first warp of a block adds what the others hold to its own; true in that one. `own`: of this
+/// warp's shared memory, which no copy is under way to; that of other warps lies beside it.
+template <class Traits, class State>
+__device__ __forceinline__ bool join_parts(group_tile<Traits, State>& warp, std::uint32_t own) {
+  static_assert((Traits::v_groups + 1) * prim::cuda::warp_size * 16 <= Traits::shared_bytes);
+  const auto parts = static_cast<int>(warp.args.parts.value);
+  if (parts == 1) return true;
+  const std::uint32_t at = own + static_cast<std::uint32_t>(warp.lane()) * 16;
+  if (threadIdx.y > 0) {
+    __syncwarp();
+    leave_part(warp, at);
+  }
+  __syncthreads();
+  if (threadIdx.y > 0) return false;
+#pragma unroll 1
+  for (int part = 1; part < parts; ++part) {
+    add_part(warp, at + static_cast<std::uint32_t>(part * Traits::shared_bytes));
+  }
+  return true;
 }
 
 /// Maximum and denominator of head `e` of a lane in natural units.

@@ -16,165 +16,24 @@
 // stage, values arrive while scores are computed and the next keys while values are worked on:
 // asked for are the values of `now` and the keys of `next`.
 //
-// A warp that works on a group of heads alone (`Traits::grouped`) is done with one tile before it
-// asks for the next: prefetch_tile(next) instead of all but advance().
+// A warp that works on a group of heads alone (`Traits::grouped`) has three stages, and is done
+// with one tile before it asks for another in its place: prefetch_tile(now) instead of all but
+// advance().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include <tessera/kernels/attention/sm80/key_source.hpp>
+#include <tessera/kernels/attention/sm80/kv_tiles.hpp>
 #include <tessera/kernels/attention/sm80/tile_iterator.hpp>
-#include <tessera/kernels/attention/sm80/tile_loader.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
-#include <tessera/kernels/attention/sm80/widening.hpp>
-#include <tessera/kernels/attention/sm80/work_tile.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/pipeline.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
-
-/// What a pass over the keys begins with.
-template <class Source>
-struct key_pass {
-  key_range keys;
-  Source k;
-  Source v;
-};
-
-/// Places of the tiles, the copies of the first ones, and what is done to tiles in shared memory.
-/// `State` is the `block_state`, which lies in shared memory.
-template <class Traits, class State>
-class kv_tiles {
- protected:
-  using pipeline = prim::cuda::pipeline<Traits::stages>;
-  using k_loader = tile_loader<Traits, typename Traits::k_tile>;
-  using v_loader = tile_loader<Traits, typename Traits::v_tile>;
-  using source = key_source_of<Traits>;
-
- public:
-  __device__ __forceinline__ kv_tiles(const launch_args& args, const State& block,
-                                      std::uint32_t q_tile)
-      : args_(args), block_(block), q_tile_(q_tile) {}
-
-  /// Where keys and values of the first tile lie.
-  using rows_of_tile =
-      decltype(std::declval<const source&>().template located<Traits::block_kv>(0));
-  struct first_rows {
-    rows_of_tile k, v;
-  };
-  __device__ __forceinline__ first_rows locate_first(const key_pass<source>& pass, int tile) const {
-    const int first = tile * Traits::block_kv;
-    return {pass.k.template located<Traits::block_kv>(first),
-            pass.v.template located<Traits::block_kv>(first)};
-  }
-  /// Keys and values of the first tile. Of one stage only the keys: they arrive in turns.
-  __device__ __forceinline__ void copy_first(const key_pass<source>& pass, const first_rows& rows,
-                                             int tile) const {
-    const int first = tile * Traits::block_kv;
-    copy_keys(rows.k, first, pass.keys.end, 0);
-    pipeline::commit();
-    if constexpr (Traits::stages == 2) {
-      copy_values(rows.v, first, pass.keys.end, 0);
-      pipeline::commit();
-    }
-  }
-  __device__ __forceinline__ void copy_first(const key_pass<source>& pass, int tile) const {
-    copy_first(pass, locate_first(pass, tile), tile);
-  }
-
-  /// Queries arrive on their own, before keys: there is something to be done to them.
-  __device__ __forceinline__ void end_queries() const { pipeline::commit(); }
-  /// Queries are there, and the first keys unless the queries' arrival ended before.
-  __device__ __forceinline__ void wait_for_queries() const {
-    pipeline::template wait<Traits::codes ? Traits::stages : Traits::stages - 1>();
-  }
-  /// The queries are under way still if there was no tile to look at.
-  __device__ __forceinline__ void drain() const { pipeline::drain(); }
-
-  /// Zeros where tiles are wider than tokens: nothing else is written there.
-  __device__ __forceinline__ void clear_columns() const {
-    using q_loader = tile_loader<Traits, typename Traits::q_tile>;
-    q_loader::clear_columns(q_tile_, Traits::q_units(args_.call));
-#pragma unroll
-    for (int stage = 0; stage < Traits::stages; ++stage) {
-      k_loader::clear_columns(k_tile(stage), Traits::k_units(args_.call));
-      v_loader::clear_columns(v_tile(stage), Traits::v_units(args_.call));
-    }
-  }
-
-  /// Products of f32 that are not finite are computed again, and what an earlier block left behind
-  /// the last key must not decide about it.
-  __device__ __forceinline__ void clear_missing_keys(std::uint32_t keys,
-                                                     const key_tile& tile) const {
-    const int key0 = tile.index * Traits::block_kv;
-    if (Traits::use_3xtf32 && Traits::aligned && block_.keys.end < key0 + Traits::block_kv) {
-      k_loader::clear_from(keys, block_.keys.end - key0);
-      __syncthreads();
-    }
-  }
-  /// P is 0 behind the last key, and 0 times what was left there may be NaN.
-  __device__ __forceinline__ void clear_missing_values(std::uint32_t values, int key0) const {
-    if (block_.keys.end < key0 + Traits::block_kv && Traits::aligned) {
-      v_loader::clear_from(values, block_.keys.end - key0);
-      __syncthreads();
-    }
-  }
-  /// True if a value of the tile is infinite or NaN.
-  __device__ __forceinline__ bool has_not_finite(std::uint32_t values) const {
-    return __syncthreads_or(v_loader::has_not_finite(values)) != 0;
-  }
-  /// Puts 0 in the place of such values.
-  __device__ __forceinline__ void keep_finite(std::uint32_t values) const {
-    v_loader::keep_finite(values);
-    __syncthreads();
-  }
-
- protected:
-  __device__ __forceinline__ std::uint32_t k_tile(int stage) const {
-    return q_tile_ + Traits::q_bytes + stage * Traits::k_tile::bytes;
-  }
-  __device__ __forceinline__ std::uint32_t v_tile(int stage) const {
-    return q_tile_ + Traits::q_bytes + Traits::stages * Traits::k_tile::bytes +
-           stage * Traits::v_tile::bytes;
-  }
-  /// Keys from `first` on; none if `limit` is not behind it.
-  template <class Located>
-  __device__ __forceinline__ void copy_keys(const Located& k, int first, int limit,
-                                            int stage) const {
-    copy_tokens<k_loader>(k_tile(stage), k, args_.call.k_strides.row, first, limit,
-                          Traits::k_units(args_.call));
-  }
-  template <class Located>
-  __device__ __forceinline__ void copy_values(const Located& v, int first, int limit,
-                                              int stage) const {
-    copy_tokens<v_loader>(v_tile(stage), v, args_.call.v_strides.row, first, limit,
-                          Traits::v_units(args_.call));
-  }
-
-  /// `stride` in elements, `width` in units of the tile.
-  template <class Loader, class Located>
-  __device__ __forceinline__ void copy_tokens(std::uint32_t tile, const Located& from,
-                                              std::int64_t stride, int first, int limit,
-                                              int width) const {
-    if constexpr (Traits::widens_codes) {
-      if (Traits::has_codes(args_.call)) {
-        if (first >= limit) return;
-        widen_rows<Traits, typename Loader::tile>(tile, from, stride, first, limit,
-                                                  width / Traits::units, args_.call.pool_type);
-        return;
-      }
-    }
-    Loader::copy(tile, from, Traits::places_of(args_.call, stride), first, limit, width,
-                 first < limit);
-  }
-
-  const launch_args& args_;
-  const State& block_;
-  std::uint32_t q_tile_;
-};
 
 /// Reads from shared memory where each tile comes from.
 template <class Traits, class State, bool KeepsSources = Traits::keeps_sources>
@@ -185,9 +44,40 @@ class kv_pipeline : public kv_tiles<Traits, State> {
  public:
   using base::base;
 
+  /// Of groups: where the first tiles lie, one for each stage, all looked up at once.
+  struct located_tile {
+    typename base::rows_of_tile from;
+    int first;
+    int limit;  ///< no later than `first` if there is no such tile
+  };
+  struct first_tiles {
+    located_tile k[Traits::stages], v[Traits::stages];
+  };
+  __device__ __forceinline__ first_tiles locate_first_tiles(const key_pass<source>& pass) const {
+    first_tiles tiles;
+#pragma unroll
+    for (int stage = 0; stage < Traits::stages; ++stage) {
+      const int tile = pass.keys.first_tile + stage;
+      tiles.k[stage] = located(pass.keys, pass.k, tile);
+      tiles.v[stage] = located(pass.keys, pass.v, tile);
+    }
+    return tiles;
+  }
+  /// Asks for all of them but the last, of which the queries belong to the first keys.
+  __device__ __forceinline__ void copy_first_tiles(const first_tiles& tiles) {
+#pragma unroll
+    for (int stage = 0; stage + 1 < Traits::stages; ++stage) {
+      this->copy_keys(tiles.k[stage].from, tiles.k[stage].first, tiles.k[stage].limit, stage);
+      if (stage == 0) pipeline_.commit();
+      this->copy_values(tiles.v[stage].from, tiles.v[stage].first, tiles.v[stage].limit, stage);
+      pipeline_.commit();
+    }
+    keys_ahead_ = tiles.k[Traits::stages - 1];
+    values_ahead_ = tiles.v[Traits::stages - 1];
+  }
+
   __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
     pipeline_ = {};  // the first tile lies in stage 0
-    if constexpr (Traits::grouped) locate_ahead(now.index + 1);
     if constexpr (Traits::codes) {
       const int first = now.index * Traits::block_kv;
       if (pass.k.scale0 != nullptr) {
@@ -198,9 +88,13 @@ class kv_pipeline : public kv_tiles<Traits, State> {
       }
     }
   }
-  __device__ __forceinline__ const key_range& range() const { return this->block_.keys; }
+  __device__ __forceinline__ const key_range& range() const {
+    return this->block_.keys;
+  }
 
-  __device__ __forceinline__ std::uint32_t keys() const { return this->k_tile(pipeline_.stage()); }
+  __device__ __forceinline__ std::uint32_t keys() const {
+    return this->k_tile(pipeline_.stage());
+  }
   __device__ __forceinline__ std::uint32_t values() const {
     return this->v_tile(pipeline_.stage());
   }
@@ -213,11 +107,6 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     return scales_of_values_[0];
   }
 
-  struct located_tile {
-    typename base::rows_of_tile from;
-    int first;
-    int limit;  ///< no later than `first` if there is no such tile
-  };
   __device__ __forceinline__ located_tile locate_values(const key_tile& now,
                                                         const key_tile& next) const {
     return located(this->block_.v, Traits::stages == 2 ? next.index : now.index);
@@ -226,7 +115,9 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     return located(this->block_.k, next.index);
   }
 
-  __device__ __forceinline__ void wait_for_keys() { pipeline_.wait(); }
+  __device__ __forceinline__ void wait_for_keys() {
+    pipeline_.wait();
+  }
   __device__ __forceinline__ void wait_for_values() {
     if constexpr (Traits::stages == 1) pipeline_.wait();
   }
@@ -245,15 +136,15 @@ class kv_pipeline : public kv_tiles<Traits, State> {
     }
     pipeline_.commit();
   }
-  /// Of a warp that is done with the tile before this one: asks for keys and values of tile `next`,
-  /// for where those of the tile behind it lie, and waits until this one's are there.
-  __device__ __forceinline__ void prefetch_tile(const key_tile& next) {
-    static_assert(Traits::stages == 2 && Traits::warps == 1);
+  /// Of a warp that is done with the tile before `now`: asks for keys and values of a tile in that
+  /// one's place, for where those of the tile behind it lie, and waits until those of `now` are
+  /// there.
+  __device__ __forceinline__ void prefetch_tile(const key_tile& now) {
     __syncwarp();
-    prefetch_values(values_ahead_);
-    prefetch_keys(keys_ahead_);
-    locate_ahead(next.index + 1);
-    pipeline_.template wait<1>();
+    copy_ahead(pipeline_.stage() == 0 ? Traits::stages - 1 : pipeline_.stage() - 1);
+    locate_ahead(now.index + Traits::stages);
+    prim::cuda::wait_copies<Traits::stages - 1>();
+    __syncwarp();
   }
   __device__ __forceinline__ void advance() {
     pipeline_.advance();
@@ -264,14 +155,23 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
 
  private:
-  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
-    const int limit = tile < this->block_.keys.last_tile ? this->block_.keys.end : 0;
+  static __device__ __forceinline__ located_tile located(const key_range& keys, const source& from,
+                                                         int tile) {
+    const int limit = tile < keys.last_tile ? keys.end : 0;
     const int first = tile * Traits::block_kv;
     return {from.template located<Traits::block_kv>(first), first, limit};
+  }
+  __device__ __forceinline__ located_tile located(const source& from, int tile) const {
+    return located(this->block_.keys, from, tile);
   }
   __device__ __forceinline__ void locate_ahead(int tile) {
     values_ahead_ = located(this->block_.v, tile);
     keys_ahead_ = located(this->block_.k, tile);
+  }
+  __device__ __forceinline__ void copy_ahead(int stage) {
+    this->copy_values(values_ahead_.from, values_ahead_.first, values_ahead_.limit, stage);
+    this->copy_keys(keys_ahead_.from, keys_ahead_.first, keys_ahead_.limit, stage);
+    pipeline_.commit();
   }
 
   prim::cuda::pipeline<Traits::stages> pipeline_;

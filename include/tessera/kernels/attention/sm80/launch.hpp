@@ -24,12 +24,14 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/kernels/attention/common/dropout_mask.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/common/written_tokens.hpp>
 #include <tessera/kernels/attention/sm80/alignment.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/launch_listed.hpp>
+#include <tessera/kernels/attention/sm80/launch_parts.hpp>
 #include <tessera/kernels/attention/sm80/row_kernels.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
@@ -86,16 +88,10 @@ template <class Kernel, class Hooks>
 void set_features(launch_args& launched, const attention_kernel_args& args) {
   constexpr attention_config config = resolved(Kernel::config);
   constexpr attention_features features = config.features;
-  // Scales of heads of keys are known to the row where queries become f16.
-  launched.plain =
-      !Hooks::has_logits && (args.k_scales == nullptr || config.keys == key_storage::coded);
+  launched.plain = has_plain_logits<Kernel, Hooks>(args);
   if constexpr (features.has(attention_feature::soft_cap)) {
-    if (args.soft_cap > 0.0f) {
-      launched.plain = false;
-      launched.inverse_cap = 1.0f / args.soft_cap;
-    }
+    if (args.soft_cap > 0.0f) launched.inverse_cap = 1.0f / args.soft_cap;
   }
-  if (score_mods<Kernel, Hooks>::has_bias(args)) launched.plain = false;
   if constexpr (features.has(attention_feature::bias) || features.has(attention_feature::mask) ||
                 features.has(attention_feature::segments)) {
     launched.wide = reads_are_wide(args, config.type);
@@ -161,6 +157,7 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
   launched.row_blocks = cut.row_blocks;
   launched.splits = cut.splits;
   launched.split_count = divisor::of(static_cast<std::uint32_t>(cut.splits));
+  launched.parts = divisor::of(static_cast<std::uint32_t>(cut.parts));
   launched.negative_scale = launched.plain && args.softmax_scale < 0.0f;
   const float scale = launched.plain ? std::fabs(args.softmax_scale) : 1.0f;
   // A scale of 0 would make NaN of hidden scores, 0 * -inf.
@@ -236,6 +233,32 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
       code = prim::cuda::launch_kernel(&write_weights<Kernel, Hooks>,
                                        dim3(static_cast<unsigned>(blocks)), weights_warps * 32, 0,
                                        place.stream, false, args, hooks);
+    }
+  }
+  if (code == cudaSuccess) return {};
+  cudaGetLastError();
+  return prim::cuda::device_failure("kernel launch", code);
+}
+
+/// The same where the heads of single tokens are the columns of products.
+template <class Kernel, class Hooks>
+status launch_groups(const launch_args& args, const Hooks& hooks, const launch_place& place) {
+  using numbered = kernel_traits<Kernel, 0, group_tokens<false>>;
+  using listed = kernel_traits<Kernel, 0, group_tokens<true>>;
+  const auto of_items = &forward_kernel<Kernel, 0, group_tokens<true>, Hooks>;
+  const schedule& cut = place.cut;
+  const bool dependent = device_readiness<Kernel, Hooks>::dependent(place.device);
+  cudaError_t code = cudaSuccess;
+  if (cut.list.planned > 0) {
+    code = launch_planned<Kernel, listed>(of_items, args, hooks, cut.list, place.stream, dependent);
+  } else if (cut.list.used) {
+    return launch_listed<Kernel>(of_items, args, hooks, place, listed::shared_bytes, dependent);
+  } else {
+    const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
+    code = launch_parts<numbered>(&forward_kernel<Kernel, 0, group_tokens<false>, Hooks>, grid,
+                                  args, hooks, place.stream, dependent);
+    if (code == cudaSuccess && cut.splits > 1 && args.arrivals < 0) {
+      code = launch_combine<Kernel>(args, cut.rows, place.stream, dependent);
     }
   }
   if (code == cudaSuccess) return {};
@@ -324,6 +347,14 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = check_lengths(args, place.cut); !done) return done;
   if (status done = device_readiness<Kernel, Hooks>::ready_current(place.device); !done)
     return done;
+  const bool grouped = are_grouped_tokens<Kernel, Hooks>(args);
+  if constexpr (has_group_tokens<Kernel, Hooks>) {
+    using traits = kernel_traits<Kernel, 0, group_tokens<false>>;
+    if (grouped) {
+      schedule_sm80::share_blocks(place.cut, Kernel::config, schedule_sm80::sizes_of(args),
+                                  context.threads, parts_on<traits>(place.device));
+    }
+  }
   if constexpr (are_paged(Kernel::config.keys)) {
     if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }
@@ -344,12 +375,7 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
       return launch_codes<Kernel>(launched, hooks, place);
     } else {
       if constexpr (has_group_tokens<Kernel, Hooks>) {
-        if (single && launched.plain && launched.group.value <= most_grouped_heads &&
-            launched.call.prefixes.count == 0) {
-          return launched.single
-                     ? launch_width<Kernel, 0, group_tokens<false>>(launched, hooks, place)
-                     : launch_width<Kernel, 0, group_tokens<true>>(launched, hooks, place);
-        }
+        if (grouped) return launch_groups<Kernel>(launched, hooks, place);
       }
       if constexpr (has_single_tokens<Kernel>) {
         if (launched.single) {

@@ -178,7 +178,7 @@ __device__ __forceinline__ void change_queries(const launch_args& args, State& b
     if (!as_they_are) __syncthreads();
     halve_queries<Traits>(args, block, q_tile);
   }
-  __syncthreads();
+  sync_tiles<Traits>();
   if (threadIdx.x == 0) block.changes_queries = false;
 }
 

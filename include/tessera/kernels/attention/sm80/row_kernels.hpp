@@ -1,9 +1,12 @@
 // The kernels that a row of attention consists of.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
+
+#include <cuda_runtime.h>
 
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
@@ -34,10 +37,22 @@ constexpr bool has_group_tokens =
         attention_features{} &&
     Row.tiling.warps == 1 && Row.block_q == 16 && !Hooks::has_logits && !Hooks::has_mask;
 
+/// Warps with parts of the keys that a block may have on a device, each with memory of its own.
+template <class Traits>
+int parts_on(int device) {
+  int bytes = 0;
+  const cudaError_t code =
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return code == cudaSuccess ? std::clamp(bytes / Traits::shared_bytes, 1, most_parts) : 1;
+}
+
 template <class Kernel, int Width, class Tokens, class Hooks>
 prim::cuda::kernel_entry entry_of() {
+  using traits = kernel_traits<Kernel, Width, Tokens>;
+  int parts = 1, device = 0;
+  if (traits::grouped && cudaGetDevice(&device) == cudaSuccess) parts = parts_on<traits>(device);
   return {reinterpret_cast<const void*>(&forward_kernel<Kernel, Width, Tokens, Hooks>),
-          kernel_traits<Kernel, Width, Tokens>::shared_bytes};
+          parts * traits::shared_bytes};
 }
 
 /// The forward kernels of a row.
@@ -80,6 +95,9 @@ struct row_kernels {
           {reinterpret_cast<const void*>(&kv_cache::sm80::append_tokens<1, element, element>)});
       all.push_back({reinterpret_cast<const void*>(&plan_work<Kernel>)});
       all.push_back({reinterpret_cast<const void*>(&combine_listed<Kernel>)});
+      if constexpr (has_group_tokens<Kernel, Hooks>) {
+        all.push_back({reinterpret_cast<const void*>(&combine_planned<Kernel>)});
+      }
       if constexpr (schedule_sm80::has_own_kernel(Kernel::config)) {
         all.push_back(entry_of<own_row<Kernel>, 0, aligned_tokens, Hooks>());
       }

@@ -285,11 +285,10 @@ __device__ __forceinline__ void with_combiner(int splits, const Visit& visit) {
   }
 }
 
-/// Slices [first, end) by `warps` warps of the block.
+/// Slices [first, end) by `warps` warps of the block, of which this is number `warp`.
 template <class Combiner, class RowAt>
 __device__ __forceinline__ void combine_slices(const launch_args& args, const RowAt& row_at,
-                                               int first, int end, int warps) {
-  const int warp = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+                                               int first, int end, int warp, int warps) {
 #pragma unroll 1
   for (int u = first + warp * Combiner::slices; u < end; u += warps * Combiner::slices) {
     Combiner::run(args, row_at, u, end);
@@ -312,7 +311,7 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
                                                 int index) {
   __shared__ unsigned parts_of_block;
   __syncthreads();
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && part_of_block<Traits>() == 0) {
     const prim::cuda::wide_arrivals counted(arrival_word<Kernel>(args.arrivals, index), args.splits,
                                             args.combine_blocks);
     parts_of_block = counted.arrive(combine_patience);
@@ -329,13 +328,16 @@ __device__ __forceinline__ void combine_if_late(const launch_args& args, const w
   };
   const int slices = work.used * schedule_sm80::slices_of_row(
                                      args.partial_stride, schedule_sm80::groups_for(args.splits));
+  const int warp = Traits::grouped ? part_of_block<Traits>()
+                                   : static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+  const int warps = Traits::grouped ? static_cast<int>(args.parts.value) : Traits::warps;
 #pragma unroll 1
   for (unsigned left = parts; left != 0; left &= left - 1) {
     const int part = __ffs(static_cast<int>(left)) - 1;
     const int first = part * args.slices_of_block;
     const int end = min(first + args.slices_of_block, slices);
     with_combiner<Kernel, slices_at_once>(args.splits, [&](auto combiner) {
-      combine_slices<decltype(combiner)>(args, row_at, first, end, Traits::warps);
+      combine_slices<decltype(combiner)>(args, row_at, first, end, warp, warps);
     });
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm80/planned_items.hpp>
 #include <tessera/kernels/attention/sm80/split_kv.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
@@ -135,6 +136,32 @@ __global__ void __launch_bounds__(combine_warps * 32, 3)
       slice += static_cast<int>(blockDim.x) / prim::cuda::warp_size;
       runs = runs_of(slice / per_row);
     }
+  }
+}
+
+/// Combines the parts of single tokens that have no list: a block for each sequence and key/value
+/// head, whose lengths lay there before the blocks that left the parts began.
+template <class Kernel>
+__global__ void __launch_bounds__(combine_warps * 32, 3)
+    combine_planned(const __grid_constant__ launch_args args) {
+  constexpr attention_config config = resolved(Kernel::config);
+  using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits, true>;
+  prim::cuda::let_next_grid_start();
+  acquire_list(args.list);
+  const int sequence = args.kv_heads.quotient(static_cast<int>(blockIdx.x));
+  const int kv_head = static_cast<int>(blockIdx.x) - sequence * args.call.kv_heads;
+  const work_item item = planned_item<true>(args, sequence, config.block_kv);
+  const work_tile work = single_work_tile(args, sequence, kv_head);
+  prim::cuda::wait_for_grid_before();
+  if (item.splits <= 1) return;
+  const std::int64_t first = first_partial_of(args, item, kv_head, config.block_q);
+  const int per_row = schedule_sm80::slices_of_row(args.partial_stride, 1);
+#pragma unroll 1
+  for (int slice = static_cast<int>(threadIdx.x) / prim::cuda::warp_size;
+       slice < work.used * per_row; slice += combine_warps) {
+    const int r = slice / per_row;
+    const partial_run runs[2] = {{first + r * item.splits, item.splits}, {}};
+    combiner::combine_runs(args, work.seq, query_of(args, kv_head, r), runs, slice - r * per_row);
   }
 }
 

@@ -78,6 +78,10 @@ template <bool Listed>
 inline constexpr bool are_groups<group_tokens<Listed>> = true;
 /// Query heads that products with keys as rows have room for.
 inline constexpr int most_grouped_heads = 8;
+/// Warps of a block of such a kernel, at most.
+inline constexpr int most_parts = 6;
+/// Shared memory that such kernels have for the state of each warp's block.
+inline constexpr int grouped_state_bytes = 1024;
 
 constexpr int round_up_to(int value, int step) {
   return (value + step - 1) / step * step;
@@ -145,17 +149,24 @@ struct kernel_traits {
     return codes ? head_dim / 2 : units * head_dim;
   }
 
-  using q_tile = prim::cuda::shared_tile<block_q, units * shape.head_dim>;
+  /// Rows of queries that lie in shared memory.
+  static constexpr int q_rows = are_groups<Tokens> ? most_grouped_heads : block_q;
+  using q_tile = prim::cuda::shared_tile<q_rows, units * shape.head_dim>;
   using k_tile = prim::cuda::shared_tile<block_kv, units_of_row(shape.head_dim)>;
   using v_tile = prim::cuda::shared_tile<block_kv, units_of_row(shape.v_head_dim)>;
-  using out_tile = prim::cuda::shared_tile<block_q, units * shape.v_head_dim>;
+  using out_tile = prim::cuda::shared_tile<q_rows, units * shape.v_head_dim>;
 
-  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on; f32
-  /// keys arrive while values are worked on.
-  static constexpr int stages = use_3xtf32 ? 1 : 2;
-  /// Q lies where out is gathered at the end.
-  static constexpr int q_bytes = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
+  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on, two of
+  /// groups that have items; f32 keys arrive while values are worked on.
+  static constexpr int stages = use_3xtf32 ? 1 : std::is_same_v<Tokens, group_tokens<true>> ? 3 : 2;
+  /// Q lies where out is gathered at the end, of grouped kernels before the block's state.
+  static constexpr int state_at = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
+  static constexpr int q_bytes = state_at + (are_groups<Tokens> ? grouped_state_bytes : 0);
   static constexpr int shared_bytes = q_bytes + stages * (k_tile::bytes + v_tile::bytes);
+
+  /// Of the largest block, and how many such blocks a multiprocessor has at least.
+  static constexpr int most_threads = are_groups<Tokens> ? most_parts * threads : threads;
+  static constexpr int blocks_per_sm = are_groups<Tokens> ? 1 : shape.threads.blocks_per_sm;
 
   /// The blocks that end last combine the splits. Larger blocks, where every register counts, leave
   /// that to a kernel of its own.
@@ -166,8 +177,11 @@ struct kernel_traits {
   /// first copies, which is much of the time of a small call.
   static constexpr bool single =
       std::is_same_v<Tokens, single_tokens> || std::is_same_v<Tokens, group_tokens<false>>;
-  /// Keys are the rows of products.
+  /// Keys are the rows of products. Each warp of a block, whose number is threadIdx.y, has some of
+  /// the block's keys, and tiles of its own.
   static constexpr bool grouped = are_groups<Tokens>;
+  /// What a block does is an item that it looks up once, or finds by itself (planned_items.hpp).
+  static constexpr bool keeps_items = grouped && !single;
 
   /// Kernels with Q in registers have others left to keep where the next keys and values come from
   /// and go to, so that less is computed for each tile; those of narrow heads also where a lane
@@ -229,7 +243,7 @@ struct kernel_traits {
 
   static_assert(config.target == backend::cuda_sm80, "the config has target cuda_sm80");
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
-  static_assert(shared_bytes <= shared_memory_bytes(config));
+  static_assert(grouped || shared_bytes <= shared_memory_bytes(config));
 };
 
 /// By how many powers of 2 a logit may pass the maximum of its row before the row's sums are
@@ -239,6 +253,23 @@ struct kernel_traits {
 constexpr float growth_of(const attention_config& config, int head_dim, std::int64_t keys) {
   if (config.type == dtype::f32 || config.phase == attention_phase::decode) return 8.0f;
   return head_dim > 128 && keys >= 1024 ? 0.0f : 1.0f;
+}
+
+/// Which of the block's keys a warp has, where warps have parts of them.
+template <class Traits>
+__device__ __forceinline__ int part_of_block() {
+  return Traits::grouped ? static_cast<int>(threadIdx.y) : 0;
+}
+
+/// Waits for the threads that work on the same tiles: those of the block, or of its warp where each
+/// warp has tiles of its own.
+template <class Traits>
+__device__ __forceinline__ void sync_tiles() {
+  if constexpr (Traits::grouped) {
+    __syncwarp();
+  } else {
+    __syncthreads();
+  }
 }
 
 struct work_item;
@@ -275,6 +306,10 @@ struct work_list {
   int group_slots = 1;  ///< apart: thread blocks that the keys of groups become
   int place_rows = 1;   ///< of a place of partial results
   int most_places = 0;
+  /// Blocks find items by themselves (planned_items.hpp): the share of a block that runs beside
+  /// others, and tiles of keys that an item has at least. 0: there is a list.
+  float planned_share = 0.0f;
+  int planned_least = 0;
 };
 
 /// What the kernels get. Lengths and positions inside a sequence are below 2^30 (`launch` refuses
@@ -283,13 +318,14 @@ struct launch_args {
   attention_kernel_args call{};
   divisor group{};  ///< query heads of a key/value head: rows of the same tile
   divisor kv_heads{};
-  divisor section{};        ///< heads whose keys and values are worked on at the same time
-  divisor section_tiles{};  ///< work tiles of a whole section
-  divisor last_section{};   ///< heads of the last section
-  divisor page{};           ///< tokens of a page
-  int row_blocks = 0;       ///< of a dense entry
-  int splits = 1;           ///< split-KV: parts of the keys, of which each is a block's work
-  divisor split_count{};    ///< the same
+  divisor section{};              ///< heads whose keys and values are worked on at the same time
+  divisor section_tiles{};        ///< work tiles of a whole section
+  divisor last_section{};         ///< heads of the last section
+  divisor page{};                 ///< tokens of a page
+  int row_blocks = 0;             ///< of a dense entry
+  int splits = 1;                 ///< split-KV: parts of the keys, of which each is a block's work
+  divisor split_count{};          ///< the same
+  divisor parts{divisor::of(1)};  ///< grouped: warps of a block, which share its keys
   float log2_scale = 1;  ///< logits (q k, or what modifiers made of it) times this are powers of 2
   float headroom = 0;    ///< weights are 2^headroom larger than relative to the row's maximum
   float rescale_above =

@@ -137,49 +137,6 @@ __device__ __forceinline__ const work_item* item_of_block(const launch_args& arg
   return item_of(args, args.kv_heads.quotient(index));
 }
 
-/// Where the rows of a block come from: the number of the block, or the list.
-template <class Traits>
-__device__ __forceinline__ work_tile work_tile_of_block(const launch_args& args, int index) {
-  if constexpr (Traits::paged && !Traits::single) {
-    if (args.list.items != nullptr) {
-      const work_item* item = item_of_block(args, index);
-      if (item == nullptr) return {};
-      return tile_of(entry_of(args, item->entry, Traits::block_kv),
-                     index - args.kv_heads.quotient(index) * args.call.kv_heads, item->first_row,
-                     Traits::block_q);
-    }
-  }
-  return work_tile_of<Traits>(args, index);
-}
-
-/// Likewise who sees whom among them, and the keys that are the block's.
-template <class Traits>
-__device__ __forceinline__ prim::row_visibility<Traits::config.mask> visibility_of_block(
-    const launch_args& args, const work_tile& work, int index) {
-  if constexpr (Traits::paged && !Traits::single) {
-    if (args.list.items != nullptr && work.rows > 0) {
-      const bool is_prefix = item_of_block(args, index)->entry < args.call.prefixes.count;
-      return visibility_of_entry<Traits::config.mask>(args.call, work.seq, is_prefix);
-    }
-  }
-  return visibility_of<Traits::config.mask>(args.call, work.seq);
-}
-template <class Traits>
-__device__ __forceinline__ key_range listed_keys_of_block(
-    const launch_args& args, const work_tile& work,
-    const prim::row_visibility<Traits::config.mask>& visible, int index, int split) {
-  if constexpr (Traits::paged && !Traits::single) {
-    if (args.list.items != nullptr) {
-      key_range keys = visible_keys(args, work, visible, Traits::block_kv);
-      const work_item* item = item_of_block(args, index);
-      keys.first_tile = item->first_tile;
-      keys.last_tile = item->last_tile;
-      return keys;
-    }
-  }
-  return keys_of_block<Traits>(args, work, visible, split);
-}
-
 /// Partial results of a tile of rows and a key/value head: row r of split s has place
 /// `first` + r * splits + s.
 template <class Args>

@@ -119,15 +119,20 @@ __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, i
   return work;
 }
 
+/// Keys of a sequence in pages that has one query.
+__device__ __forceinline__ std::int64_t keys_of_sequence(const attention_kernel_args& call,
+                                                         int sequence) {
+  return cut_to(cut_to(call.seqlens_k[sequence], call.kv_len), call.most_keys);
+}
+
 /// Launches with one query of each sequence.
-__device__ __forceinline__ work_tile single_work_tile(const launch_args& args, int index) {
-  const attention_kernel_args& call = args.call;
+__device__ __forceinline__ work_tile single_work_tile(const launch_args& args, int sequence,
+                                                      int kv_head) {
   work_tile work;
-  const int entry = args.kv_heads.quotient(index);
-  work.seq.index = entry;
+  work.seq.index = sequence;
   work.seq.q_len = 1;
-  work.seq.k_len = cut_to(cut_to(call.seqlens_k[entry], call.kv_len), call.most_keys);
-  work.kv_head = index - entry * call.kv_heads;
+  work.seq.k_len = keys_of_sequence(args.call, sequence);
+  work.kv_head = kv_head;
   work.rows = work.used = static_cast<int>(args.group.value);
   return work;
 }
@@ -144,7 +149,10 @@ __device__ __forceinline__ bool has_single_queries(const launch_args& args) {
 
 template <class Traits>
 __device__ __forceinline__ work_tile work_tile_of(const launch_args& args, int index) {
-  if (has_single_queries<Traits>(args)) return single_work_tile(args, index);
+  if (has_single_queries<Traits>(args)) {
+    const int sequence = args.kv_heads.quotient(index);
+    return single_work_tile(args, sequence, index - sequence * args.call.kv_heads);
+  }
   return args.call.cu_seqlens_q != nullptr ? packed_work_tile<Traits>(args, index)
                                            : dense_work_tile<Traits>(args, index);
 }

@@ -1,0 +1,68 @@
+// How calls of single tokens are cut whose heads are the columns of products of the mma.sync
+// kernels (sm_80 on): their blocks have several warps, each with a part of the block's keys. Host
+// code without any CUDA call.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <tessera/families/attention/call_sizes_sm80.hpp>
+#include <tessera/families/attention/config.hpp>
+#include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/prim/common/host_device.hpp>
+
+namespace tessera::schedule_sm80 {
+
+/// How many warps the blocks of such a call have, each with a part of the block's keys, and how
+/// many blocks a work tile: what the warps of a block have is added up there.
+constexpr void share_blocks(schedule& cut, const attention_config& config, const call_sizes& sizes,
+                            int multiprocessors, int most_parts) noexcept {
+  const attention_config kernel = resolved(config);
+  const std::int64_t all = std::max(1, multiprocessors);
+  if (cut.list.used) {
+    cut.list.slots = static_cast<int>(all * planned_warps);
+    if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
+      cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, multiprocessors);
+    }
+    return;
+  }
+  const paged_keys keys{std::max<std::int64_t>(1, cut.work_tiles),
+                        std::max<std::int64_t>(1, keys_of_tile(kernel, sizes) / kernel.block_kv),
+                        product(kernel.block_kv, sizes.bytes_of_key)};
+  const std::int64_t most_of_tile = cut.splits;
+  double least = 0.0;
+  for (const int parts : {1, 2, 3, 4, 6}) {
+    const std::int64_t slots = all * (kernel.tiling.blocks_per_sm / parts);
+    if (parts > most_parts || parts > keys.key_tiles || (parts > 1 && keys.tiles > slots)) break;
+    const std::int64_t most = std::max<std::int64_t>(
+        1, std::min({slots / keys.tiles, most_of_tile, keys.key_tiles / parts}));
+    for (std::int64_t splits = 1; splits <= most; ++splits) {
+      const double time = time_of_splits(keys, splits, static_cast<int>(all), parts);
+      if (least > 0.0 && time >= least) continue;
+      least = time;
+      cut.parts = parts;
+      cut.splits = static_cast<int>(splits);
+    }
+  }
+  cut.launches = 1;
+  if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
+}
+
+/// Parts of a sequence of so many tiles of keys, where `left` are those of it and of all behind it:
+/// each has the share of a block that runs beside others, and `least` at least, so that the blocks
+/// of a launch end next to each other (guided self-scheduling).
+TESSERA_HD inline int planned_parts(int tiles, float left, float share, float least) noexcept {
+  constexpr float longest = 0x1p26f;  // no sequence has as many tiles
+  const float own = left * share < longest ? left * share : longest;
+  const int each = static_cast<int>(std::ceil(own > least ? own : least));
+  const int parts = (tiles + each - 1) / each;
+  return parts > 1 ? parts : 1;
+}
+/// Tiles that a part of a batch of `all` has at least.
+TESSERA_HD inline float least_of_part(float all, float share, int least) noexcept {
+  const float own = all * share / static_cast<float>(least_planned_part);
+  return own > static_cast<float>(least) ? own : static_cast<float>(least);
+}
+
+}  // namespace tessera::schedule_sm80
