@@ -61,15 +61,18 @@ class streamed_launch {
         return cuda::launched(code);
       }
     }
-    const int blocks = grouped ? all_waves() : cut();
+    const int blocks = grouped ? all_waves() : pairs_of_blocks() ? 2 * args_.tiles : cut();
     // The list is there before the product begins, which need only wait for x.
     const cudaError_t code = prim::cuda::launch_kernel(chosen_.order, chosen_.grid_of_order(rows_),
                                                        chosen_.threads_of_order(), 0, stream,
                                                        dependent && !grouped, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
-    return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
-                                                    chosen_.threads, chosen_.shared_bytes, stream,
-                                                    dependent, args_));
+    return cuda::launched(
+        args_.paired
+            ? prim::cuda::launch_clusters(chosen_.run, cuda::grid_of(blocks), 2, chosen_.threads,
+                                          chosen_.shared_bytes, stream, dependent, args_)
+            : prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks), chosen_.threads,
+                                        chosen_.shared_bytes, stream, dependent, args_));
   }
 
  private:
@@ -214,6 +217,14 @@ class streamed_launch {
     args_.waves = INT32_MAX;
     return static_cast<int>(
         std::min<std::int64_t>(multiprocessors_, most_tiles() * args_.output_tiles));
+  }
+
+  /// Whether two blocks have each tile together: where they are most of the multiprocessors.
+  bool pairs_of_blocks() {
+    const int blocks = 2 * args_.tiles;
+    args_.paired = args_.stages_of_tile > 1 && blocks <= multiprocessors_ &&
+                   blocks * 5 >= multiprocessors_ * 4;
+    return args_.paired;
   }
 
   /// Waves, and shares of what is left; the number of blocks.
