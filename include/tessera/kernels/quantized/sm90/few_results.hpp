@@ -39,7 +39,7 @@ class few_results {
       each(of, [&](int row, int output, float sum) { put(piece, row, output, sum); });
       return;
     }
-    if (args_.paired) return finish_half(piece, of);
+    if (args_.paired > 0) return finish_half(piece, of);
     float* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
     each(of,
          [&](int row, int output, float sum) { __stcg(own + row * shape::outputs + output, sum); });

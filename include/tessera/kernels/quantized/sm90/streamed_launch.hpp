@@ -61,14 +61,14 @@ class streamed_launch {
         return cuda::launched(code);
       }
     }
-    const int blocks = grouped ? all_waves() : pairs_of_blocks() ? 2 * args_.tiles : cut();
+    const int blocks = grouped ? all_waves() : cut();
     // The list is there before the product begins, which need only wait for x.
     const cudaError_t code = prim::cuda::launch_kernel(chosen_.order, chosen_.grid_of_order(rows_),
                                                        chosen_.threads_of_order(), 0, stream,
                                                        dependent && !grouped, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
     return cuda::launched(
-        args_.paired
+        args_.paired > 0
             ? prim::cuda::launch_clusters(chosen_.run, cuda::grid_of(blocks), 2, chosen_.threads,
                                           chosen_.shared_bytes, stream, dependent, args_)
             : prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks), chosen_.threads,
@@ -219,16 +219,20 @@ class streamed_launch {
         std::min<std::int64_t>(multiprocessors_, most_tiles() * args_.output_tiles));
   }
 
-  /// Whether two blocks have each tile together: where they are most of the multiprocessors.
-  bool pairs_of_blocks() {
-    const int blocks = 2 * args_.tiles;
-    args_.paired = args_.stages_of_tile > 1 && blocks <= multiprocessors_ &&
-                   blocks * 5 >= multiprocessors_ * 4;
-    return args_.paired;
+  /// Two blocks of a cluster have each tile behind the waves together, where these are most of the
+  /// blocks; the number of blocks, 0 where it is not so.
+  int pair() {
+    const int blocks = multiprocessors_ / 2 * 2, rest = args_.tiles % std::max(blocks, 1);
+    const bool most = rest > 0 && 2 * rest <= blocks && 2 * rest * 5 >= blocks * 4;
+    if (!most || args_.stages_of_tile < 2) return 0;
+    args_.paired = rest;
+    args_.waves = args_.tiles / blocks;
+    return args_.waves > 0 ? blocks : 2 * rest;
   }
 
   /// Waves, and shares of what is left; the number of blocks.
   int cut() {
+    if (const int of_pairs = pair(); of_pairs > 0) return of_pairs;
     std::int64_t blocks =
         std::min<std::int64_t>(multiprocessors_, std::int64_t{args_.tiles} * args_.stages_of_tile);
     blocks = std::min(blocks, std::int64_t{args_.tiles} * most_blocks_of_tile);

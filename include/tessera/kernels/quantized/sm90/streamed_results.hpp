@@ -53,7 +53,7 @@ class streamed_results {
       for (int unit = 0; unit < units; ++unit) store_unit(to, unit, of);
       return;
     }
-    if (args_.paired) {
+    if (args_.paired > 0) {
       return prim::cuda::block_in_cluster() == 0 ? finish_half<0>(to, of) : finish_half<1>(to, of);
     }
     float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
