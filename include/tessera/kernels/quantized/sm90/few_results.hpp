@@ -84,9 +84,9 @@ class few_results {
     prim::cuda::wait_for_cluster();
     const auto half = static_cast<int>(prim::cuda::block_in_cluster());
     constexpr int of_row = shape::outputs / together;
-    const int sums = min(shape::rows, args_.batch) * of_row, end = (half + 1) * sums / 2;
+    const int fours = min(shape::rows, args_.batch) * of_row, end = (half + 1) * fours / 2;
 #pragma unroll 2
-    for (int i = half * sums / 2 + static_cast<int>(threadIdx.x); i < end;
+    for (int i = half * fours / 2 + static_cast<int>(threadIdx.x); i < end;
          i += shape::multiplying) {
       const int row = i / of_row, output = i % of_row * together;
       const float4 first = prim::cuda::load_four_of_block(place(row, output), 0);
