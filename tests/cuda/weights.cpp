@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         "scales=[16200,5]f16 zeros=[16200,5]",
         "quantized_matmul x=[300,384]bf16 out=[300,4090]bf16 w_q=[4090,48]u32 "
         "scales=[4090,6]bf16 zeros=[4090,6]",
-        // Behind a wave of whole tiles.
+        // More tiles: a wave of whole ones, and shares of others.
         "quantized_matmul x=[3,512]bf16 out=[3,50000]f32 w_q=[50000,64]u32 scales=[50000,8]bf16 "
         "zeros=[50000,8]",
         "quantized_matmul x=[20,512]bf16 out=[20,50000]bf16 w_q=[50000,64]u32 "
