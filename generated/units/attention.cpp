@@ -248,7 +248,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_192x64_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
@@ -269,7 +269,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 0, 0, 0, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_192x64_w16b1, 0, 0, 0, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_256x64_w20b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 0, 0, 0, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 0, 0, 0, 0>
@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "edf551604bf1edb5";
-  if (kind == device_kind::cuda) return "f37bf89e46359b59";
+  if (kind == device_kind::cpu) return "fd31b282235a84dc";
+  if (kind == device_kind::cuda) return "6d2ad73966efa4db";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4625cbe536cb30ef";
-  if (kind == device_kind::cuda) return "1e0d0f967e82c249";
+  if (kind == device_kind::cpu) return "eb920cf384f5b8ff";
+  if (kind == device_kind::cuda) return "3e593d6ef1ecdcfc";
   return {};
 }
 

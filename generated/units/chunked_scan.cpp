@@ -91,8 +91,8 @@ std::span<const instance> chunked_scan_registry() noexcept {
 }
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "0fbc105c20394803";
-  if (kind == device_kind::cuda) return "401e8b1dcab1bcd8";
+  if (kind == device_kind::cpu) return "1bf689630b9a4b6e";
+  if (kind == device_kind::cuda) return "c93f74098bcb938c";
   return {};
 }
 

@@ -87,8 +87,8 @@ std::span<const instance> delta_rule_registry() noexcept {
 }
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "11bf1c3a8a218123";
-  if (kind == device_kind::cuda) return "c61ea035a542a0a5";
+  if (kind == device_kind::cpu) return "4d75a3c840fb30ae";
+  if (kind == device_kind::cuda) return "24b323014e53c2c8";
   return {};
 }
 

@@ -68,8 +68,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "53ede6a46e2893a2";
-  if (kind == device_kind::cuda) return "eba278787703378d";
+  if (kind == device_kind::cpu) return "fc086662c79d6afe";
+  if (kind == device_kind::cuda) return "7dac200085de7a99";
   return {};
 }
 

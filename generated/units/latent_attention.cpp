@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6cdaa3c0e4954630";
-  if (kind == device_kind::cuda) return "b7b6f6e96e1b7766";
+  if (kind == device_kind::cpu) return "6297fe5a5783a83c";
+  if (kind == device_kind::cuda) return "db72f9badcbd4870";
   return {};
 }
 

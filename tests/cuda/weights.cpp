@@ -141,6 +141,38 @@ INSTANTIATE_TEST_SUITE_P(
         "quantized_grouped_matmul_backward x=[90,256]bf16 w_q=[3,150,32]u32 "
         "scales=[3,150,4]bf16 zeros=[3,150,4] group_sizes=[3]i32 d_out=[90,150]bf16"));
 
+// So many tiles that two blocks of a cluster have each of them together, on 132 multiprocessors:
+// few rows of x and tiles of 16, 64, 128 and 256, stages that halve and such as do not, outputs and
+// rows that end within a tile.
+INSTANTIATE_TEST_SUITE_P(
+    pairs, weights,
+    testing::Values(
+        "quantized_matmul x=[1,512]f16 out=[1,13900]f16 w_q=[13900,64]u32 scales=[13900,8]f16 "
+        "zeros=[13900,8] affine_form=bias",
+        "quantized_matmul x=[7,576]bf16 out=[7,16300]f32 w_q=[16300,72]u32 scales=[16300,9]bf16 "
+        "zeros=[16300,9]",
+        "quantized_matmul x=[16,576]bf16 out=[16,16384]bf16 w_q=[16384,72]u32 "
+        "scales=[16384,9]bf16 zeros=[16384,9]",
+        "quantized_matmul x=[2,768]bf16 out=[2,15000]bf16 w_q=[15000,96]u32 scales=[15000,48]u8 "
+        "mode=nvfp4",
+        "quantized_matmul x=[12,768]bf16 out=[12,15000]bf16 w_q=[15000,192]u32 "
+        "scales=[15000,24]u8 mode=mxfp8",
+        "quantized_matmul x=[50,768]f16 out=[50,16300]f16 w_q=[16300,96]u32 scales=[16300,12]f16 "
+        "mode=nf4",
+        "quantized_matmul x=[33,576]bf16 out=[33,16384]f32 w_q=[16384,72]u32 "
+        "scales=[16384,9]bf16 zeros=[16384,9]",
+        "quantized_matmul x=[100,320]f16 out=[100,16200]f16 w_q=[16200,40]u32 "
+        "scales=[16200,5]f16 zeros=[16200,5]",
+        "quantized_matmul x=[300,384]bf16 out=[300,4090]bf16 w_q=[4090,48]u32 "
+        "scales=[4090,6]bf16 zeros=[4090,6]",
+        // More tiles: a wave of whole ones, and shares of others.
+        "quantized_matmul x=[3,512]bf16 out=[3,50000]f32 w_q=[50000,64]u32 scales=[50000,8]bf16 "
+        "zeros=[50000,8]",
+        "quantized_matmul x=[20,512]bf16 out=[20,50000]bf16 w_q=[50000,64]u32 "
+        "scales=[50000,8]bf16 mode=nf4",
+        "quantized_matmul x=[512,256]bf16 out=[512,4096]f32 w_q=[4096,32]u32 "
+        "scales=[4096,8]bf16 zeros=[4096,8] group_size=32 affine_form=bias"));
+
 // Codes and numbers of groups that lie k-major: brought into rows before, and back behind.
 INSTANTIATE_TEST_SUITE_P(
     k_major, weights,

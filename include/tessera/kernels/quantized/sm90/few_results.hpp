@@ -6,6 +6,9 @@
 
 #include <tessera/kernels/quantized/sm90/streamed_shares.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/cluster.hpp>
+#include <tessera/prim/cuda/cluster_words.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -36,6 +39,7 @@ class few_results {
       each(of, [&](int row, int output, float sum) { put(piece, row, output, sum); });
       return;
     }
+    if (args_.paired > 0) return finish_half(piece, of);
     float* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
     each(of,
          [&](int row, int output, float sum) { __stcg(own + row * shape::outputs + output, sum); });
@@ -65,6 +69,36 @@ class few_results {
   }
 
  private:
+  /// The end of a tile of a pair: each block sums half of the rows, of which the other one has its
+  /// sums where codes lay.
+  __device__ __forceinline__ void finish_half(const streamed_piece& piece, const sums& of) const {
+    static_assert(shape::rows * shape::outputs * 4 <= shape::code_bytes);
+    const std::uint32_t left = prim::cuda::shared_address(shared_.codes);
+    const auto place = [left](int row, int output) {
+      return left + static_cast<std::uint32_t>(row * shape::outputs + output) * 4;
+    };
+    prim::cuda::wait_for_threads(barrier, shape::multiplying);
+    each(of, [&](int row, int output, float sum) {
+      prim::cuda::store_shared_4(place(row, output), __float_as_uint(sum));
+    });
+    prim::cuda::wait_for_cluster();
+    const auto half = static_cast<int>(prim::cuda::block_in_cluster());
+    constexpr int of_row = shape::outputs / together;
+    const int fours = min(shape::rows, args_.batch) * of_row, end = (half + 1) * fours / 2;
+#pragma unroll 2
+    for (int i = half * fours / 2 + static_cast<int>(threadIdx.x); i < end;
+         i += shape::multiplying) {
+      const int row = i / of_row, output = i % of_row * together;
+      const float4 first = prim::cuda::load_four_of_block(place(row, output), 0);
+      const float4 second = prim::cuda::load_four_of_block(place(row, output), 1);
+      put_four(piece, row, output,
+               make_float4(first.x + second.x, first.y + second.y, first.z + second.z,
+                           first.w + second.w));
+    }
+    __syncwarp();
+    prim::cuda::wait_for_cluster();
+  }
+
   /// Calls body(row, output of the tile, sum) for what the lane has of the result.
   template <class Body>
   __device__ __forceinline__ void each(const sums& of, const Body& body) const {
@@ -97,6 +131,14 @@ class few_results {
                            sum * of_tensor);
   }
 
+  __device__ __forceinline__ void put_four(const streamed_piece& piece, int row, int output,
+                                           const float4& sums) const {
+    put(piece, row, output, sums.x);
+    put(piece, row, output + 1, sums.y);
+    put(piece, row, output + 2, sums.z);
+    put(piece, row, output + 3, sums.w);
+  }
+
   /// What a block has left of a tile. `begins`: with the first stage of the tile.
   __device__ __forceinline__ float* part_of(int block, bool begins) const {
     return sums_left_by(args_, block, begins, shape::outputs * shape::rows);
@@ -125,11 +167,7 @@ class few_results {
         const float4 sum = share.sum_of_left([&](int block) {
           return reinterpret_cast<const float4*>(part_of(block, block == share.first)) + i;
         });
-        const int row = i / of_row, output = i % of_row * together;
-        put(piece, row, output, sum.x);
-        put(piece, row, output + 1, sum.y);
-        put(piece, row, output + 2, sum.z);
-        put(piece, row, output + 3, sum.w);
+        put_four(piece, i / of_row, i % of_row * together, sum);
       }
     }
   }

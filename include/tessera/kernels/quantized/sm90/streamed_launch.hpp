@@ -67,9 +67,12 @@ class streamed_launch {
                                                        chosen_.threads_of_order(), 0, stream,
                                                        dependent && !grouped, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
-    return cuda::launched(prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks),
-                                                    chosen_.threads, chosen_.shared_bytes, stream,
-                                                    dependent, args_));
+    return cuda::launched(
+        args_.paired > 0
+            ? prim::cuda::launch_clusters(chosen_.run, cuda::grid_of(blocks), 2, chosen_.threads,
+                                          chosen_.shared_bytes, stream, dependent, args_)
+            : prim::cuda::launch_kernel(chosen_.run, cuda::grid_of(blocks), chosen_.threads,
+                                        chosen_.shared_bytes, stream, dependent, args_));
   }
 
  private:
@@ -216,8 +219,20 @@ class streamed_launch {
         std::min<std::int64_t>(multiprocessors_, most_tiles() * args_.output_tiles));
   }
 
+  /// Two blocks of a cluster have each tile together, where these are most of the multiprocessors;
+  /// the number of blocks, 0 where it is not so.
+  int pair() {
+    if (args_.tiles > multiprocessors_) return 0;
+    const int blocks = 2 * args_.tiles;
+    const bool most = blocks <= multiprocessors_ && blocks * 5 >= multiprocessors_ * 4;
+    if (!most || args_.stages_of_tile < 2) return 0;
+    args_.paired = args_.tiles;
+    return blocks;
+  }
+
   /// Waves, and shares of what is left; the number of blocks.
   int cut() {
+    if (const int of_pairs = pair(); of_pairs > 0) return of_pairs;
     std::int64_t blocks =
         std::min<std::int64_t>(multiprocessors_, std::int64_t{args_.tiles} * args_.stages_of_tile);
     blocks = std::min(blocks, std::int64_t{args_.tiles} * most_blocks_of_tile);

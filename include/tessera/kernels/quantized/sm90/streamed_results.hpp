@@ -7,10 +7,13 @@
 #include <tessera/kernels/grouped_matmul/sm90/result.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_shares.hpp>
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
+#include <tessera/prim/cuda/cluster.hpp>
+#include <tessera/prim/cuda/cluster_words.hpp>
 #include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
+#include <tessera/prim/cuda/shared_words.hpp>
 #include <tessera/prim/cuda/transposed_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/spec/dtype.hpp>
@@ -45,23 +48,18 @@ class streamed_results {
   /// The end of a piece.
   __device__ __forceinline__ void finish(const streamed_piece& piece, sums& of) const {
     const result_place to = place_of(piece);
-    const auto four = [&](int i) -> float* { return of[i / (Rows / 8)] + i % (Rows / 8) * 4; };
     if (piece.count == args_.stages_of_tile || piece.count == 0) {
 #pragma unroll
-      for (int unit = 0; unit < units; ++unit) {
-        unit_sums of_unit;
-#pragma unroll
-        for (int i = 0; i < fours_of_unit * 4; ++i) {
-          of_unit[i / 4][i % 4] = four(unit * fours_of_unit)[i];
-        }
-        store(to, unit, of_unit);
-      }
+      for (int unit = 0; unit < units; ++unit) store_unit(to, unit, of);
       return;
+    }
+    if (args_.paired > 0) {
+      return prim::cuda::block_in_cluster() == 0 ? finish_half<0>(to, of) : finish_half<1>(to, of);
     }
     float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
 #pragma unroll
     for (int i = 0; i < fours; ++i) {
-      const float* const sum = four(i);
+      const float* const sum = four_of(of, i);
       __stcg(own + i * shape::multiplying, make_float4(sum[0], sum[1], sum[2], sum[3]));
     }
     sum_up(piece, to);
@@ -75,6 +73,45 @@ class streamed_results {
     float scale;
     bool by_eight;  ///< outputs of a row are stored eight at a time
   };
+
+  static __device__ __forceinline__ float* four_of(sums& of, int number) {
+    return of[number / (Rows / 8)] + number % (Rows / 8) * 4;
+  }
+
+  /// The end of a tile of a pair: the block has half of the units, and gives the other block its
+  /// sums of the others by way of the memory of stages, which are behind both.
+  template <int Half>
+  __device__ __forceinline__ void finish_half(const result_place& to, sums& of) const {
+    constexpr int half = fours / 2;
+    static_assert(units % 2 == 0 &&
+                  half * shape::multiplying * 16 <= shape::stages * shape::x_bytes);
+    const std::uint32_t given = prim::cuda::shared_address(shared_.x) + threadIdx.x * 16;
+    prim::cuda::wait_for_threads(barrier, shape::multiplying);
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float* const sum = four_of(of, (1 - Half) * half + i);
+      const std::uint32_t words[4] = {__float_as_uint(sum[0]), __float_as_uint(sum[1]),
+                                      __float_as_uint(sum[2]), __float_as_uint(sum[3])};
+      prim::cuda::store_shared_16(given + static_cast<unsigned>(i * shape::multiplying * 16),
+                                  words);
+    }
+    prim::cuda::wait_for_cluster();
+    // All of them before the first store, so that they come together.
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float4 other = prim::cuda::load_four_of_block(
+          given + static_cast<unsigned>(i * shape::multiplying * 16), 1 - Half);
+      float* const own = four_of(of, Half * half + i);
+      own[0] += other.x, own[1] += other.y, own[2] += other.z, own[3] += other.w;
+    }
+#pragma unroll
+    for (int unit = Half * (units / 2); unit < (Half + 1) * (units / 2); ++unit) {
+      store_unit(to, unit, of);
+    }
+    __syncwarp();
+    prim::cuda::wait_for_cluster();
+  }
+
   __device__ __forceinline__ result_place place_of(const streamed_piece& piece) const {
     const streamed_rows rows(args_, piece.batch_tile, Rows);
     const bool scaled = args_.tensor_scale != nullptr && rows.matrix >= 0;
@@ -85,6 +122,14 @@ class streamed_results {
             tall && aligned && size_of(args_.out.type) == 2};
   }
 
+  __device__ __forceinline__ void store_unit(const result_place& place, int unit, sums& of) const {
+    unit_sums of_unit;
+#pragma unroll
+    for (int i = 0; i < fours_of_unit * 4; ++i) {
+      of_unit[i / 4][i % 4] = four_of(of, unit * fours_of_unit)[i];
+    }
+    store(place, unit, of_unit);
+  }
   /// Sums of two outputs, 8 apart: four of them of two rows.
   __device__ __forceinline__ void store(const result_place& place, int unit,
                                         const unit_sums& sums) const {

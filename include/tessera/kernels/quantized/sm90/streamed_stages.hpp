@@ -43,6 +43,7 @@ struct streamed_args {
   int waves = 0;        ///< whole tiles of a block
   int share = 0;        ///< units of a block
   int longer = 0;       ///< blocks that have one more
+  int paired = 0;       ///< tiles of which two blocks have half of the stages each
   int group_shift = 0;  ///< log2 of the group size
   int slot_shift = 0;   ///< log2 of the stages that a line of numbers is for
   int arrivals = -1;    ///< the place of the words
@@ -116,6 +117,10 @@ static __global__ void __launch_bounds__(list_threads)
 
 /// The first unit of a block.
 __device__ __forceinline__ int first_unit(const streamed_args& args, int block) {
+  if (args.paired > 0) {
+    const int of_pairs = min(block, 2 * args.paired);
+    return of_pairs / 2 * args.stages_of_tile + of_pairs % 2 * (args.stages_of_tile / 2);
+  }
   return block * args.share + min(block, args.longer);
 }
 /// The block that has a unit.
