@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "eb920cf384f5b8ff";
-  if (kind == device_kind::cuda) return "3e593d6ef1ecdcfc";
+  if (kind == device_kind::cuda) return "ae183b1f2459bbef";
   return {};
 }
 

@@ -339,8 +339,17 @@ def compile_text(text, compiler):
 
 
 def rules_in(family):
-    """The rules of a family: name -> sentence."""
+    """The rules of a family: name -> sentence. Those that several families have are named by a using-declaration."""
     header = (ROOT / f"include/tessera/families/{family['name']}/rules.hpp").read_text()
+    shared = {}
+    for path in ("spec/shared_rules.hpp", "families/recurrent_keys.hpp"):
+        shared |= sentences_in((ROOT / "include/tessera" / path).read_text())
+    used = re.findall(r"^using (?:shared_rules|recurrent_key_rules)::(\w+);", header, re.M)
+    return sentences_in(header) | {name: shared[name] for name in used}
+
+
+def sentences_in(header):
+    """The rules that a text defines: name -> sentence."""
     return {name: "".join(re.findall(r'"([^"]*)"', sentence)) for name, sentence in
             re.findall(r"^inline constexpr row_rule (\w+){([^}]*)};", header, re.M)}
 

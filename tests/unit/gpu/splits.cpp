@@ -152,15 +152,15 @@ TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
 }
 
 /// Single tokens of 64 query heads to 8 on an H200, whose blocks have `most_parts` warps at most.
-schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6) {
-  constexpr tessera::attention_config row{.target = tessera::backend::cuda_sm80,
-                                          .type = tessera::dtype::bf16,
-                                          .head_dim = 128,
-                                          .phase = tessera::attention_phase::decode,
-                                          .keys = tessera::key_storage::paged,
-                                          .block_q = 16,
-                                          .block_kv = 32,
-                                          .tiling = {1, 6, false}};
+schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6, int blocks_per_sm = 6) {
+  const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
+                                      .type = tessera::dtype::bf16,
+                                      .head_dim = 128,
+                                      .phase = tessera::attention_phase::decode,
+                                      .keys = tessera::key_storage::paged,
+                                      .block_q = 16,
+                                      .block_kv = 32,
+                                      .tiling = {1, blocks_per_sm, false}};
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
   schedule cut = schedule_of(row, sizes, 132);
@@ -236,6 +236,9 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
   EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 132));
   EXPECT_GE(listed.list.places, listed.list.planned);
   EXPECT_EQ(shared_blocks(2000, 8192).list.planned, 0) << "a list is read sooner";
+  for (const int blocks : {1, 3, 6}) {  // the items of a list are counted for these
+    EXPECT_LE(shared_blocks(1100, 8192, 6, blocks).list.slots, 132 * blocks);
+  }
 }
 
 TEST(splits_of_pages, are_more_where_tiles_have_fewer_bytes) {

@@ -21,7 +21,8 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   const attention_config kernel = resolved(config);
   const std::int64_t all = std::max(1, multiprocessors);
   if (cut.list.used) {
-    cut.list.slots = static_cast<int>(all * planned_warps);
+    // Items and places were counted for as many blocks as the kernel's others run side by side.
+    cut.list.slots = static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * planned_warps));
     if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
       cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, multiprocessors);
     }
@@ -45,7 +46,7 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
       cut.splits = static_cast<int>(splits);
     }
   }
-  cut.launches = 1;
+  if (cut.splits == 1) cut.launches = 1;
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
 }
 

@@ -61,7 +61,7 @@ __device__ __forceinline__ bool is_whole(const launch_args& args, const key_rang
 
 /// One work tile and one split of its keys, or a warp's part of that. `block` and `shared`
 /// (Traits::shared_bytes, a multiple of 1024) lie in shared memory. True if partial results are
-/// left in the workspace; all threads know the block's rows then.
+/// left in the workspace.
 template <class Traits, class Hooks>
 __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hooks,
                                        state_of_block<Traits, Hooks>& block, std::uint32_t shared,
@@ -299,7 +299,9 @@ __global__ void __launch_bounds__((kernel_traits<Kernel, Width, Tokens>::most_th
     if (blockIdx.x + 1 == gridDim.x) prim::cuda::wait_for_grid_before();
   } else if constexpr (traits::combines_splits) {
     if (is_split && args.arrivals >= 0) {
-      combine_if_late<traits, Kernel>(args, block.work, static_cast<int>(blockIdx.x));
+      // Of warps that share keys the first one's state is left: others lie under their parts.
+      combine_if_late<traits, Kernel>(args, shared_state<traits, state>(shared).work,
+                                      static_cast<int>(blockIdx.x));
     }
   }
 }

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(combine_warps * 32, 3)
   constexpr attention_config config = resolved(Kernel::config);
   using combiner = slice_combiner<Kernel, 1, 1, schedule_sm80::some_splits, true>;
   prim::cuda::let_next_grid_start();
-  acquire_list(args.list);
+  __threadfence();  // lengths are those of grids before the one that is waited for below
   const int sequence = args.kv_heads.quotient(static_cast<int>(blockIdx.x));
   const int kv_head = static_cast<int>(blockIdx.x) - sequence * args.call.kv_heads;
   const work_item item = planned_item<true>(args, sequence, config.block_kv);

@@ -113,6 +113,9 @@ constexpr tile_shape shape_of(int width) {
 /// Shared memory of a block that lies before its tiles: a block's state, and 1 KB of the system's.
 inline constexpr int most_static_bytes = 4096;
 
+/// What a block may have on every device from sm_80 on: sm_86, sm_89 and sm_120 have as little.
+inline constexpr int least_shared_bytes = 99 * 1024;
+
 /// Compile-time numbers of one kernel; `Width` as in shape_of. (A shape as template argument would
 /// be shorter, but nvcc 13.0 cannot name such kernels on the host side.)
 template <class Kernel, int Width, class Tokens>
@@ -156,13 +159,19 @@ struct kernel_traits {
   using v_tile = prim::cuda::shared_tile<block_kv, units_of_row(shape.v_head_dim)>;
   using out_tile = prim::cuda::shared_tile<q_rows, units * shape.v_head_dim>;
 
-  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on, two of
-  /// groups that have items; f32 keys arrive while values are worked on.
-  static constexpr int stages = use_3xtf32 ? 1 : std::is_same_v<Tokens, group_tokens<true>> ? 3 : 2;
   /// Q lies where out is gathered at the end, of grouped kernels before the block's state.
   static constexpr int state_at = q_tile::bytes > out_tile::bytes ? q_tile::bytes : out_tile::bytes;
   static constexpr int q_bytes = state_at + (are_groups<Tokens> ? grouped_state_bytes : 0);
-  static constexpr int shared_bytes = q_bytes + stages * (k_tile::bytes + v_tile::bytes);
+  static constexpr int bytes_with(int stages_of_keys) {
+    return q_bytes + stages_of_keys * (k_tile::bytes + v_tile::bytes);
+  }
+
+  /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on, two of
+  /// groups that have items, where any device has room; f32 keys arrive while values are worked on.
+  static constexpr bool has_third_stage = std::is_same_v<Tokens, group_tokens<true>> &&
+                                          bytes_with(3) + most_static_bytes <= least_shared_bytes;
+  static constexpr int stages = use_3xtf32 ? 1 : has_third_stage ? 3 : 2;
+  static constexpr int shared_bytes = bytes_with(stages);
 
   /// Of the largest block, and how many such blocks a multiprocessor has at least.
   static constexpr int most_threads = are_groups<Tokens> ? most_parts * threads : threads;
@@ -243,7 +252,7 @@ struct kernel_traits {
 
   static_assert(config.target == backend::cuda_sm80, "the config has target cuda_sm80");
   static_assert(row_is_legal<Kernel, broken_rule(Kernel::config)>::value);
-  static_assert(grouped || shared_bytes <= shared_memory_bytes(config));
+  static_assert(shared_bytes <= shared_memory_bytes(config) || has_third_stage);
 };
 
 /// By how many powers of 2 a logit may pass the maximum of its row before the row's sums are

@@ -12,8 +12,7 @@
 namespace tessera::kernels::losses::sm80 {
 
 /// A token by its number among all. Which nest and group it is in is found out for each offset,
-/// where there are several: no register holds them beside a row. 32 bits count them: 2^32 tokens
-/// would have 128 GB of `token_value` alone.
+/// where there are several: no register holds them beside a row.
 struct token_place {
   const loss_tokens* tokens = nullptr;  ///< null: a row of a tensor of its own
   std::int64_t entry = 0;               ///< among those of all groups
@@ -27,11 +26,9 @@ struct token_place {
     if (tokens == nullptr || (tokens->nests == 1 && tokens->groups == 1)) {
       return entry * rows.entry + token * rows.token;
     }
-    const auto entries = static_cast<std::uint32_t>(tokens->entries);
-    const auto groups = static_cast<std::uint32_t>(tokens->groups);
-    const auto group = static_cast<std::uint32_t>(entry) / entries, nest = group / groups;
-    return nest * rows.nest + (group - nest * groups) * rows.group +
-           (entry - std::int64_t{group} * entries) * rows.entry + token * rows.token;
+    const std::int64_t group = entry / tokens->entries, nest = group / tokens->groups;
+    return nest * rows.nest + (group - nest * tokens->groups) * rows.group +
+           (entry - group * tokens->entries) * rows.entry + token * rows.token;
   }
 };
 

@@ -81,6 +81,7 @@ class few_results {
     each(of, [&](int row, int output, float sum) {
       prim::cuda::store_shared_4(place(row, output), __float_as_uint(sum));
     });
+    __syncwarp();
     prim::cuda::wait_for_cluster();
     const auto half = static_cast<int>(prim::cuda::block_in_cluster());
     constexpr int of_row = shape::outputs / together;
