@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "fd31b282235a84dc";
-  if (kind == device_kind::cuda) return "485ed893bbbe9ddd";
+  if (kind == device_kind::cuda) return "0cb5a573a83bb7b6";
   return {};
 }
 

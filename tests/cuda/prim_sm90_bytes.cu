@@ -157,9 +157,9 @@ TEST_F(prim_sm90_bytes, warpgroups_multiply_elements_of_8_bits) {
   expect_products<f8_e4m3, f8_e4m3, f8_e4m3, 128, true>();
   expect_products<f8_e4m3, f8_e4m3, f8_e4m3, 192, true>();
   expect_products<f8_e4m3, f8_e4m3, f8_e4m3, 256, true>();
-  expect_products<float8_pair<f8_e5m2, f8_e5m2>, f8_e5m2, f8_e5m2, 192, false>();
-  expect_products<float8_pair<f8_e5m2, f8_e4m3>, f8_e5m2, f8_e4m3, 192, false>();
-  expect_products<float8_pair<f8_e4m3, f8_e5m2>, f8_e4m3, f8_e5m2, 192, false>();
+  expect_products<float8_pair<f8_e5m2, f8_e5m2>, f8_e5m2, f8_e5m2, 96, false>();
+  expect_products<float8_pair<f8_e5m2, f8_e4m3>, f8_e5m2, f8_e4m3, 96, false>();
+  expect_products<float8_pair<f8_e4m3, f8_e5m2>, f8_e4m3, f8_e5m2, 96, false>();
   expect_products<std::int8_t, std::int8_t, std::int8_t, 128, false>();
   expect_products<std::int8_t, std::int8_t, std::int8_t, 192, false>();
 }

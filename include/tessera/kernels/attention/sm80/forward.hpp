@@ -88,7 +88,9 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if constexpr (Traits::grouped) cut_to_part(args, pass.keys);
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
   if constexpr (Traits::grouped) {
-    const auto first = kv.locate_first_tiles(pass);
+    // Of a sequence without keys no number of a page is read: its table may have no columns.
+    typename kv_pipeline<Traits, state>::first_tiles first{};
+    if (any_keys) first = kv.locate_first_tiles(pass);
     copy_queries<Traits>(args, work, q_tile);
     kv.copy_first_tiles(first);
   } else if constexpr (Traits::paged) {

@@ -13,6 +13,7 @@
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
+#include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::grouped_matmul::sm90 {
 
@@ -26,6 +27,8 @@ inline bool make_result_map(CUtensorMap& map, const sm80::product_args& args, dt
       args.init.data != nullptr || args.finish.exists || to.row < 0 || to.group < 0) {
     return false;
   }
+  // The copy unit writes 16 bytes at a time, those behind a row that ends inside of them too.
+  if (args.columns * static_cast<std::int64_t>(size_of(type)) % 16 != 0) return false;
   const bool by_table = args.table.rows != nullptr && !args.sums_rows;
   return prim::cuda::make_tensor_map(
       map, {to.data,
