@@ -9,7 +9,8 @@
 namespace tessera::prim::cuda {
 
 /// Asks for the box at `at` (column, then outwards) to be written; what lies outside the tensor is
-/// not. `from` is a multiple of 1024, and what it holds has been shown to the copy unit
+/// not, but for columns in the last one's 16 bytes: rows have a multiple of 16 bytes. `from` is a
+/// multiple of 1024, and what it holds has been shown to the copy unit
 /// (`show_writes_to_async_units`). By one thread.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, std::uint32_t from,
                                           const int (&at)[4]) {
