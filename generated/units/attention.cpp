@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "fd31b282235a84dc";
-  if (kind == device_kind::cuda) return "0cb5a573a83bb7b6";
+  if (kind == device_kind::cuda) return "9548c7fabb4161cd";
   return {};
 }
 

@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6297fe5a5783a83c";
-  if (kind == device_kind::cuda) return "dbb8761bdd3bd36a";
+  if (kind == device_kind::cuda) return "17576335e66fdbeb";
   return {};
 }
 

@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "baebd03e8d3157c4";
-  if (kind == device_kind::cuda) return "1b90edc5f3e4de7c";
+  if (kind == device_kind::cuda) return "7f564a45b937a3cb";
   return {};
 }
 

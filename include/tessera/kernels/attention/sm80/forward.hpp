@@ -88,9 +88,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
   if constexpr (Traits::grouped) cut_to_part(args, pass.keys);
   const bool any_keys = pass.keys.first_tile < pass.keys.last_tile;
   if constexpr (Traits::grouped) {
-    // Of a sequence without keys no number of a page is read: its table may have no columns.
-    typename kv_pipeline<Traits, state>::first_tiles first{};
-    if (any_keys) first = kv.locate_first_tiles(pass);
+    // Numbers of pages are read even of a sequence without keys, whose table may have no columns:
+    // then a length takes their place.
+    if (pass.keys.end == 0) pass.k.numbers = pass.v.numbers = args.call.seqlens_k;
+    const auto first = kv.locate_first_tiles(pass);
     copy_queries<Traits>(args, work, q_tile);
     kv.copy_first_tiles(first);
   } else if constexpr (Traits::paged) {
