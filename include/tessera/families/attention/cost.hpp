@@ -269,7 +269,7 @@ inline work_estimate estimate_of(const attention_config& config, const attention
                           schedule_cpu::reads_in_place(config, sized.q_len * sized.group);
     // Of many sequences, which threads read one after the other from memory, vectors with four rows
     // a key read 2 % more.
-    if (tiles && in_place && rows < max_decode_rows / 2 && sizes.batch >= 8) work.bytes *= 1.1;
+    if (tiles && in_place && 2 * rows < max_decode_rows && sizes.batch >= 8) work.bytes *= 1.1;
     if (tiles && !in_place) {
       work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
       work.bytes *= 1.35;
