@@ -1,10 +1,8 @@
 // The header path with rows over keys in pages: rows of wgmma compute what those of mma.sync do,
 // and bits do not depend on the batch where that is asked for.
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -14,22 +12,12 @@
 #include <tessera/launch_cuda.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 
+#include "tests/cuda/decode_pages.hpp"
 #include "tests/cuda/device_values.hpp"
 
 namespace tessera::device_test {
 namespace {
 
-struct decode_row {
-  static constexpr attention_config config{.target = backend::cuda_sm80,
-                                           .type = dtype::bf16,
-                                           .head_dim = 64,
-                                           .phase = attention_phase::decode,
-                                           .keys = key_storage::paged,
-                                           .features = base_features,
-                                           .block_q = 16,
-                                           .block_kv = 64,
-                                           .tiling = {.warps = 1, .blocks_per_sm = 6}};
-};
 struct hopper_row {
   static constexpr attention_config config{.target = backend::cuda_sm90,
                                            .type = dtype::bf16,
@@ -49,20 +37,6 @@ struct contiguous_row {
 
 constexpr std::int64_t sequences = 5, q_heads = 8, kv_heads = 2, dim = 64, slots = 40;
 constexpr device_id here{device_kind::cuda, 0};
-
-std::uint16_t bf16_of(float x) {
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
-}
-float float_of(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-std::vector<std::uint16_t> bells(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> bell;
-  std::vector<std::uint16_t> values(static_cast<std::size_t>(count));
-  for (std::uint16_t& value : values) value = bf16_of(bell(random));
-  return values;
-}
 
 /// A batch over pages in reverse order, what no key lies in is not a number.
 class paged_batch {

@@ -3,7 +3,6 @@
 // graphs that are replayed with other lengths. Judged by the definition; what nobody sees is not a
 // number.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,43 +16,18 @@
 
 #include <tessera/launch_cuda.hpp>
 
+#include "tests/cuda/decode_pages.hpp"
 #include "tests/cuda/device_values.hpp"
 
 namespace tessera::device_test {
 namespace {
 
-struct token_row {
-  static constexpr attention_config config{.target = backend::cuda_sm80,
-                                           .type = dtype::bf16,
-                                           .head_dim = 64,
-                                           .phase = attention_phase::decode,
-                                           .keys = key_storage::paged,
-                                           .features = base_features,
-                                           .block_q = 16,
-                                           .block_kv = 64,
-                                           .tiling = {.warps = 1, .blocks_per_sm = 6}};
-};
-
 constexpr std::int64_t kv_heads = 2, dim = 64;
-
-std::uint16_t bits_of(float x) {
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16);
-}
-double number_of(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-std::vector<std::uint16_t> bells(std::int64_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> bell;
-  std::vector<std::uint16_t> values(static_cast<std::size_t>(count));
-  for (std::uint16_t& value : values) value = bits_of(bell(random));
-  return values;
-}
 
 /// Of -2 to 2.
 std::uint16_t some_number(std::size_t at, unsigned seed) {
   const auto mixed = (static_cast<std::uint32_t>(at) + seed * 0x9e3779b9u) * 0x85ebca6bu;
-  return bits_of(static_cast<float>((mixed ^ (mixed >> 15)) >> 8 & 0xffff) * 0x1p-14f - 2.0f);
+  return bf16_of(static_cast<float>((mixed ^ (mixed >> 15)) >> 8 & 0xffff) * 0x1p-14f - 2.0f);
 }
 
 struct batch_form {
@@ -77,7 +51,7 @@ class token_batch {
         table_(static_cast<std::size_t>(form.sequences * pages_of_sequence_)),
         sinks_(static_cast<std::size_t>(heads_), 1.5f),
         on_device_(*this),
-        bytes_(kernels::attention::sm80::workspace_bytes<token_row>(args(), multiprocessors)),
+        bytes_(kernels::attention::sm80::workspace_bytes<decode_row>(args(), multiprocessors)),
         workspace_(std::vector<std::byte>(bytes_ + 1, std::byte{0xff})),
         multiprocessors_(multiprocessors) {}
 
@@ -107,7 +81,7 @@ class token_batch {
     context.stream = stream;
     context.workspace = workspace_.data();
     context.workspace_bytes = bytes_;
-    return kernels::attention::sm80::launch<token_row>(args(), context);
+    return kernels::attention::sm80::launch<decode_row>(args(), context);
   }
 
   void expect_right(cudaStream_t stream) {
@@ -119,7 +93,7 @@ class token_batch {
       const double expected_lse = attend(row, expected);
       double error = 0, size = 1e-4;
       for (std::size_t d = 0; d < expected.size(); ++d) {
-        const double found = number_of(out[static_cast<std::size_t>(row * dim) + d]);
+        const double found = float_of(out[static_cast<std::size_t>(row * dim) + d]);
         error = std::max(error, std::isnan(found) ? 1e30 : std::abs(found - expected[d]));
         size = std::max(size, std::abs(expected[d]));
       }
@@ -217,8 +191,8 @@ class token_batch {
     for (std::int64_t j = first_seen(n); j < length(n); ++j) {
       double logit = 0;
       for (std::int64_t d = 0; d < dim; ++d) {
-        logit += number_of(q_[static_cast<std::size_t>(row * dim + d)]) *
-                 number_of(keys_[at(place(n, j), kv_head * dim + d)]);
+        logit += float_of(q_[static_cast<std::size_t>(row * dim + d)]) *
+                 float_of(keys_[at(place(n, j), kv_head * dim + d)]);
       }
       logits.push_back(0.125 * logit);
       largest = std::max(largest, logits.back());
@@ -230,8 +204,7 @@ class token_batch {
       sum += weight;
       const std::size_t base = place(n, first_seen(n) + static_cast<std::int64_t>(i));
       for (std::int64_t d = 0; d < dim; ++d) {
-        out[static_cast<std::size_t>(d)] +=
-            weight * number_of(values_[at(base, kv_head * dim + d)]);
+        out[static_cast<std::size_t>(d)] += weight * float_of(values_[at(base, kv_head * dim + d)]);
       }
     }
     if (sum == 0.0) return -std::numeric_limits<double>::infinity();
