@@ -25,17 +25,17 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::attention_backward_cpu_amx_bf16_bf16_dany_128x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx2_bf16_dany_72x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx2_f16_dany_72x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx2_f32_dany_72x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx512_bf16_dany_112x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx512_f16_dany_112x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx512_f32_dany_112x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_avx512_bf16_bf16_dany_112x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_generic_bf16_dany_64x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_generic_f16_dany_64x128, 0, 0>
-    , table_row<rows::attention_backward_cpu_generic_f32_dany_64x128, 0, 0>
+    table_row<rows::attention_backward_cpu_amx_bf16_bf16_dany_128x128, 3300, 101703>
+    , table_row<rows::attention_backward_cpu_avx2_bf16_dany_72x128, 5500, 105433>
+    , table_row<rows::attention_backward_cpu_avx2_f16_dany_72x128, 5500, 104999>
+    , table_row<rows::attention_backward_cpu_avx2_f32_dany_72x128, 5400, 102116>
+    , table_row<rows::attention_backward_cpu_avx512_bf16_dany_112x128, 6100, 98325>
+    , table_row<rows::attention_backward_cpu_avx512_f16_dany_112x128, 5700, 98100>
+    , table_row<rows::attention_backward_cpu_avx512_f32_dany_112x128, 5900, 99020>
+    , table_row<rows::attention_backward_cpu_avx512_bf16_bf16_dany_112x128, 5800, 100164>
+    , table_row<rows::attention_backward_cpu_generic_bf16_dany_64x128, 4900, 90337>
+    , table_row<rows::attention_backward_cpu_generic_f16_dany_64x128, 5100, 97205>
+    , table_row<rows::attention_backward_cpu_generic_f32_dany_64x128, 5000, 91074>
 #if defined(TESSERA_CUDA)
     , table_row<rows::attention_backward_cuda_sm80_bf16_d128_128x128, 0, 0, 0, 0>
     , table_row<rows::attention_backward_cuda_sm80_bf16_d128_atomics_64x64, 0, 0, 0, 0>

@@ -25,24 +25,24 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::chunked_scan_cpu_avx2_bf16_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx2_bf16_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx2_f16_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx2_f16_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx2_f32_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx2_f32_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx512_bf16_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx512_bf16_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx512_f16_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx512_f16_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx512_f32_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_avx512_f32_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_generic_bf16_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_generic_bf16_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_generic_f16_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_generic_f16_forward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 0, 0>
-    , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 0, 0>
+    table_row<rows::chunked_scan_cpu_avx2_bf16_backward_step, 5940, 152776>
+    , table_row<rows::chunked_scan_cpu_avx2_bf16_forward_step, 1660, 42788>
+    , table_row<rows::chunked_scan_cpu_avx2_f16_backward_step, 5640, 165141>
+    , table_row<rows::chunked_scan_cpu_avx2_f16_forward_step, 1460, 42870>
+    , table_row<rows::chunked_scan_cpu_avx2_f32_backward_step, 5380, 160280>
+    , table_row<rows::chunked_scan_cpu_avx2_f32_forward_step, 1420, 42453>
+    , table_row<rows::chunked_scan_cpu_avx512_bf16_backward_step, 5980, 162509>
+    , table_row<rows::chunked_scan_cpu_avx512_bf16_forward_step, 1920, 52002>
+    , table_row<rows::chunked_scan_cpu_avx512_f16_backward_step, 6200, 161679>
+    , table_row<rows::chunked_scan_cpu_avx512_f16_forward_step, 2000, 52301>
+    , table_row<rows::chunked_scan_cpu_avx512_f32_backward_step, 6130, 161156>
+    , table_row<rows::chunked_scan_cpu_avx512_f32_forward_step, 1970, 51622>
+    , table_row<rows::chunked_scan_cpu_generic_bf16_backward_step, 6820, 195520>
+    , table_row<rows::chunked_scan_cpu_generic_bf16_forward_step, 4380, 125605>
+    , table_row<rows::chunked_scan_cpu_generic_f16_backward_step, 7780, 227887>
+    , table_row<rows::chunked_scan_cpu_generic_f16_forward_step, 4220, 123608>
+    , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 6280, 169616>
+    , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 4620, 124750>
 #if defined(TESSERA_CUDA)
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k128, 0, 0, 0, 0>
     , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k64, 0, 0, 0, 0>

@@ -27,24 +27,24 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::delta_rule_cpu_avx2_bf16_backward_c64_v16, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx2_bf16_forward_c1_v32, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx2_f16_backward_c64_v16, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx2_f16_forward_c1_v32, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx2_f32_backward_c64_v16, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx2_f32_forward_c1_v32, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_bf16_backward_c64_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_bf16_forward_c1_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_f16_backward_c64_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_f16_forward_c1_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_f32_backward_c64_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_avx512_f32_forward_c1_v64, 0, 0>
-    , table_row<rows::delta_rule_cpu_generic_bf16_backward_c64_v8, 0, 0>
-    , table_row<rows::delta_rule_cpu_generic_bf16_forward_c1_v16, 0, 0>
-    , table_row<rows::delta_rule_cpu_generic_f16_backward_c64_v8, 0, 0>
-    , table_row<rows::delta_rule_cpu_generic_f16_forward_c1_v16, 0, 0>
-    , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 0, 0>
-    , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 0, 0>
+    table_row<rows::delta_rule_cpu_avx2_bf16_backward_c64_v16, 4720, 116768>
+    , table_row<rows::delta_rule_cpu_avx2_bf16_forward_c1_v32, 1180, 29051>
+    , table_row<rows::delta_rule_cpu_avx2_f16_backward_c64_v16, 4750, 116008>
+    , table_row<rows::delta_rule_cpu_avx2_f16_forward_c1_v32, 1150, 27990>
+    , table_row<rows::delta_rule_cpu_avx2_f32_backward_c64_v16, 4360, 111991>
+    , table_row<rows::delta_rule_cpu_avx2_f32_forward_c1_v32, 1040, 26598>
+    , table_row<rows::delta_rule_cpu_avx512_bf16_backward_c64_v64, 6970, 175661>
+    , table_row<rows::delta_rule_cpu_avx512_bf16_forward_c1_v64, 1530, 38541>
+    , table_row<rows::delta_rule_cpu_avx512_f16_backward_c64_v64, 6730, 172512>
+    , table_row<rows::delta_rule_cpu_avx512_f16_forward_c1_v64, 1470, 37564>
+    , table_row<rows::delta_rule_cpu_avx512_f32_backward_c64_v64, 6980, 173111>
+    , table_row<rows::delta_rule_cpu_avx512_f32_forward_c1_v64, 1520, 37729>
+    , table_row<rows::delta_rule_cpu_generic_bf16_backward_c64_v8, 5860, 155529>
+    , table_row<rows::delta_rule_cpu_generic_bf16_forward_c1_v16, 5140, 136654>
+    , table_row<rows::delta_rule_cpu_generic_f16_backward_c64_v8, 5350, 165218>
+    , table_row<rows::delta_rule_cpu_generic_f16_forward_c1_v16, 5550, 171108>
+    , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 5380, 149621>
+    , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 4620, 128402>
 #if defined(TESSERA_CUDA)
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k128, 0, 0, 0, 0>
     , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k64, 0, 0, 0, 0>

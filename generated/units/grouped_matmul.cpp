@@ -26,17 +26,17 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::grouped_matmul_cpu_amx_bf16_bf16_512x128x512, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_amx_bf16_i8_512x128x1024, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx2_258x64x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx2_48x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_518x64x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_bf16_518x64x512, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x512, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_vnni_518x64x1024, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 0, 0>
-    , table_row<rows::grouped_matmul_cpu_generic_256x64x256, 0, 0>
+    table_row<rows::grouped_matmul_cpu_amx_bf16_bf16_512x128x512, 2000, 45838>
+    , table_row<rows::grouped_matmul_cpu_amx_bf16_i8_512x128x1024, 1900, 41558>
+    , table_row<rows::grouped_matmul_cpu_avx2_258x64x256, 3200, 74559>
+    , table_row<rows::grouped_matmul_cpu_avx2_48x128x256, 3100, 74036>
+    , table_row<rows::grouped_matmul_cpu_avx512_518x64x256, 3800, 98708>
+    , table_row<rows::grouped_matmul_cpu_avx512_56x128x256, 3900, 98423>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_518x64x512, 3600, 93607>
+    , table_row<rows::grouped_matmul_cpu_avx512_bf16_56x128x512, 3400, 93322>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_518x64x1024, 5600, 198696>
+    , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 5500, 198872>
+    , table_row<rows::grouped_matmul_cpu_generic_256x64x256, 4900, 166356>
 #if defined(TESSERA_CUDA)
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
     , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>

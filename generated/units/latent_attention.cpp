@@ -25,23 +25,23 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::latent_attention_cpu_amx_bf16_absorbed_forward_bf16, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx2_absorbed_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx2_expanded_backward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx2_expanded_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx2_selected_backward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx2_selected_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx512_absorbed_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx512_expanded_backward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx512_expanded_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx512_selected_backward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx512_selected_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_avx512_bf16_absorbed_forward_bf16, 0, 0>
-    , table_row<rows::latent_attention_cpu_generic_absorbed_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_generic_expanded_backward, 0, 0>
-    , table_row<rows::latent_attention_cpu_generic_expanded_forward, 0, 0>
-    , table_row<rows::latent_attention_cpu_generic_selected_backward, 0, 0>
-    , table_row<rows::latent_attention_cpu_generic_selected_forward, 0, 0>
+    table_row<rows::latent_attention_cpu_amx_bf16_absorbed_forward_bf16, 2700, 74087>
+    , table_row<rows::latent_attention_cpu_avx2_absorbed_forward, 3900, 100690>
+    , table_row<rows::latent_attention_cpu_avx2_expanded_backward, 4000, 72651>
+    , table_row<rows::latent_attention_cpu_avx2_expanded_forward, 3200, 45493>
+    , table_row<rows::latent_attention_cpu_avx2_selected_backward, 4000, 83292>
+    , table_row<rows::latent_attention_cpu_avx2_selected_forward, 3200, 53501>
+    , table_row<rows::latent_attention_cpu_avx512_absorbed_forward, 5300, 140372>
+    , table_row<rows::latent_attention_cpu_avx512_expanded_backward, 4500, 90215>
+    , table_row<rows::latent_attention_cpu_avx512_expanded_forward, 3500, 59792>
+    , table_row<rows::latent_attention_cpu_avx512_selected_backward, 5300, 101453>
+    , table_row<rows::latent_attention_cpu_avx512_selected_forward, 4000, 70620>
+    , table_row<rows::latent_attention_cpu_avx512_bf16_absorbed_forward_bf16, 5200, 149215>
+    , table_row<rows::latent_attention_cpu_generic_absorbed_forward, 6200, 207256>
+    , table_row<rows::latent_attention_cpu_generic_expanded_backward, 6000, 128669>
+    , table_row<rows::latent_attention_cpu_generic_expanded_forward, 4100, 102049>
+    , table_row<rows::latent_attention_cpu_generic_selected_backward, 6400, 150458>
+    , table_row<rows::latent_attention_cpu_generic_selected_forward, 4600, 123568>
 #if defined(TESSERA_CUDA)
     , table_row<rows::latent_attention_cuda_sm80_absorbed_forward, 0, 0, 0, 0>
     , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_bf16, 0, 0, 0, 0>

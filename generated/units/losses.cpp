@@ -25,24 +25,24 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::losses_cpu_avx2_cross_entropy_backward, 0, 0>
-    , table_row<rows::losses_cpu_avx2_cross_entropy_forward, 0, 0>
-    , table_row<rows::losses_cpu_avx2_kl_divergence_backward, 0, 0>
-    , table_row<rows::losses_cpu_avx2_kl_divergence_forward, 0, 0>
-    , table_row<rows::losses_cpu_avx2_linear_cross_entropy_backward, 0, 0>
-    , table_row<rows::losses_cpu_avx2_linear_cross_entropy_forward, 0, 0>
-    , table_row<rows::losses_cpu_avx512_cross_entropy_backward, 0, 0>
-    , table_row<rows::losses_cpu_avx512_cross_entropy_forward, 0, 0>
-    , table_row<rows::losses_cpu_avx512_kl_divergence_backward, 0, 0>
-    , table_row<rows::losses_cpu_avx512_kl_divergence_forward, 0, 0>
-    , table_row<rows::losses_cpu_avx512_linear_cross_entropy_backward, 0, 0>
-    , table_row<rows::losses_cpu_avx512_linear_cross_entropy_forward, 0, 0>
-    , table_row<rows::losses_cpu_generic_cross_entropy_backward, 0, 0>
-    , table_row<rows::losses_cpu_generic_cross_entropy_forward, 0, 0>
-    , table_row<rows::losses_cpu_generic_kl_divergence_backward, 0, 0>
-    , table_row<rows::losses_cpu_generic_kl_divergence_forward, 0, 0>
-    , table_row<rows::losses_cpu_generic_linear_cross_entropy_backward, 0, 0>
-    , table_row<rows::losses_cpu_generic_linear_cross_entropy_forward, 0, 0>
+    table_row<rows::losses_cpu_avx2_cross_entropy_backward, 1200, 7746>
+    , table_row<rows::losses_cpu_avx2_cross_entropy_forward, 1200, 5884>
+    , table_row<rows::losses_cpu_avx2_kl_divergence_backward, 1300, 14122>
+    , table_row<rows::losses_cpu_avx2_kl_divergence_forward, 1200, 11137>
+    , table_row<rows::losses_cpu_avx2_linear_cross_entropy_backward, 4200, 24789>
+    , table_row<rows::losses_cpu_avx2_linear_cross_entropy_forward, 2000, 14661>
+    , table_row<rows::losses_cpu_avx512_cross_entropy_backward, 1100, 7523>
+    , table_row<rows::losses_cpu_avx512_cross_entropy_forward, 1100, 6457>
+    , table_row<rows::losses_cpu_avx512_kl_divergence_backward, 1200, 13819>
+    , table_row<rows::losses_cpu_avx512_kl_divergence_forward, 1200, 10620>
+    , table_row<rows::losses_cpu_avx512_linear_cross_entropy_backward, 5700, 41364>
+    , table_row<rows::losses_cpu_avx512_linear_cross_entropy_forward, 2400, 15620>
+    , table_row<rows::losses_cpu_generic_cross_entropy_backward, 1300, 16783>
+    , table_row<rows::losses_cpu_generic_cross_entropy_forward, 1200, 6140>
+    , table_row<rows::losses_cpu_generic_kl_divergence_backward, 1800, 31585>
+    , table_row<rows::losses_cpu_generic_kl_divergence_forward, 1600, 12455>
+    , table_row<rows::losses_cpu_generic_linear_cross_entropy_backward, 7600, 53719>
+    , table_row<rows::losses_cpu_generic_linear_cross_entropy_forward, 3000, 25221>
 #if defined(TESSERA_CUDA)
     , table_row<rows::losses_cuda_sm80_cross_entropy_backward, 0, 0, 0, 0>
     , table_row<rows::losses_cuda_sm80_cross_entropy_forward, 0, 0, 0, 0>

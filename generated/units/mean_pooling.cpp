@@ -25,42 +25,42 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_cached, 280, 6695>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_backward_streaming, 300, 7084>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s2, 660, 15802>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s4, 720, 17239>
-    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s8, 770, 18399>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_cached, 270, 6219>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_streaming, 300, 6726>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s2, 670, 15046>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s4, 730, 16474>
-    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s8, 770, 17388>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_cached, 280, 5597>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_streaming, 300, 6098>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s2, 650, 13040>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s4, 700, 14040>
-    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s8, 710, 14292>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_cached, 300, 6230>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_streaming, 330, 6766>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s2, 670, 14012>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s4, 720, 15058>
-    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s8, 760, 15715>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_cached, 280, 6017>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_streaming, 310, 6549>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s2, 640, 13668>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s4, 690, 14697>
-    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s8, 710, 15079>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_cached, 270, 5705>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_streaming, 300, 6261>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s2, 640, 13488>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s4, 680, 14276>
-    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s8, 700, 14606>
-    , table_row<rows::mean_pooling_cpu_generic_bf16_backward_cached, 400, 8451>
-    , table_row<rows::mean_pooling_cpu_generic_bf16_forward_s4, 1000, 21052>
-    , table_row<rows::mean_pooling_cpu_generic_f16_backward_cached, 440, 11196>
-    , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 1220, 31371>
-    , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 350, 5957>
-    , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 1010, 17329>
+    table_row<rows::mean_pooling_cpu_avx2_bf16_backward_cached, 290, 7008>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_backward_streaming, 300, 7397>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s2, 650, 15716>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s4, 710, 17153>
+    , table_row<rows::mean_pooling_cpu_avx2_bf16_forward_s8, 750, 18313>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_cached, 290, 6532>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_backward_streaming, 320, 7039>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s2, 670, 14960>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s4, 740, 16388>
+    , table_row<rows::mean_pooling_cpu_avx2_f16_forward_s8, 780, 17302>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_cached, 290, 5910>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_backward_streaming, 310, 6411>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s2, 630, 12954>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s4, 680, 13954>
+    , table_row<rows::mean_pooling_cpu_avx2_f32_forward_s8, 690, 14206>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_cached, 250, 6555>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_backward_streaming, 270, 7091>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s2, 530, 14045>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s4, 570, 15091>
+    , table_row<rows::mean_pooling_cpu_avx512_bf16_forward_s8, 590, 15748>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_cached, 260, 6342>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_backward_streaming, 280, 6874>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s2, 560, 13701>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s4, 600, 14730>
+    , table_row<rows::mean_pooling_cpu_avx512_f16_forward_s8, 610, 15112>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_cached, 260, 6030>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_backward_streaming, 290, 6586>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s2, 590, 13521>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s4, 620, 14309>
+    , table_row<rows::mean_pooling_cpu_avx512_f32_forward_s8, 640, 14639>
+    , table_row<rows::mean_pooling_cpu_generic_bf16_backward_cached, 320, 8783>
+    , table_row<rows::mean_pooling_cpu_generic_bf16_forward_s4, 780, 21019>
+    , table_row<rows::mean_pooling_cpu_generic_f16_backward_cached, 320, 11528>
+    , table_row<rows::mean_pooling_cpu_generic_f16_forward_s4, 880, 31338>
+    , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 270, 6289>
+    , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 730, 17285>
 #if defined(TESSERA_CUDA)
     , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_cached, 0, 0, 0, 0>
     , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_streaming, 0, 0, 0, 0>

@@ -25,21 +25,21 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::quantized_cpu_amx_bf16_forward, 0, 0>
-    , table_row<rows::quantized_cpu_avx2_backward, 0, 0>
-    , table_row<rows::quantized_cpu_avx2_dequantize, 0, 0>
-    , table_row<rows::quantized_cpu_avx2_forward, 0, 0>
-    , table_row<rows::quantized_cpu_avx2_quantize, 0, 0>
-    , table_row<rows::quantized_cpu_avx512_backward, 0, 0>
-    , table_row<rows::quantized_cpu_avx512_dequantize, 0, 0>
-    , table_row<rows::quantized_cpu_avx512_forward, 0, 0>
-    , table_row<rows::quantized_cpu_avx512_quantize, 0, 0>
-    , table_row<rows::quantized_cpu_avx512_bf16_forward, 0, 0>
-    , table_row<rows::quantized_cpu_avx512_vnni_forward, 0, 0>
-    , table_row<rows::quantized_cpu_generic_backward, 0, 0>
-    , table_row<rows::quantized_cpu_generic_dequantize, 0, 0>
-    , table_row<rows::quantized_cpu_generic_forward, 0, 0>
-    , table_row<rows::quantized_cpu_generic_quantize, 0, 0>
+    table_row<rows::quantized_cpu_amx_bf16_forward, 2300, 406>
+    , table_row<rows::quantized_cpu_avx2_backward, 3000, 28836>
+    , table_row<rows::quantized_cpu_avx2_dequantize, 1600, 25916>
+    , table_row<rows::quantized_cpu_avx2_forward, 2800, 27608>
+    , table_row<rows::quantized_cpu_avx2_quantize, 1700, 46099>
+    , table_row<rows::quantized_cpu_avx512_backward, 3300, 23504>
+    , table_row<rows::quantized_cpu_avx512_dequantize, 1600, 20150>
+    , table_row<rows::quantized_cpu_avx512_forward, 2900, 22216>
+    , table_row<rows::quantized_cpu_avx512_quantize, 1600, 39048>
+    , table_row<rows::quantized_cpu_avx512_bf16_forward, 5000, 713>
+    , table_row<rows::quantized_cpu_avx512_vnni_forward, 3800, 734>
+    , table_row<rows::quantized_cpu_generic_backward, 3900, 26897>
+    , table_row<rows::quantized_cpu_generic_dequantize, 1700, 26638>
+    , table_row<rows::quantized_cpu_generic_forward, 3700, 20642>
+    , table_row<rows::quantized_cpu_generic_quantize, 1900, 51527>
 #if defined(TESSERA_CUDA)
     , table_row<rows::quantized_cuda_sm80_backward_bf16, 0, 0, 0, 0>
     , table_row<rows::quantized_cuda_sm80_backward_f16, 0, 0, 0, 0>

@@ -25,24 +25,24 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::selective_scan_cpu_avx2_rwkv4_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_rwkv4_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_rwkv4_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_rwkv4_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_rwkv4_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_rwkv4_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_state_space_v1_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_state_space_v1_forward, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_state_space_v2_backward, 0, 0>
-    , table_row<rows::selective_scan_cpu_generic_state_space_v2_forward, 0, 0>
+    table_row<rows::selective_scan_cpu_avx2_rwkv4_backward, 1300, 14482>
+    , table_row<rows::selective_scan_cpu_avx2_rwkv4_forward, 1200, 8149>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_backward, 1900, 35772>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v1_forward, 1400, 15860>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_backward, 1800, 36879>
+    , table_row<rows::selective_scan_cpu_avx2_state_space_v2_forward, 1400, 13682>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_backward, 1500, 15256>
+    , table_row<rows::selective_scan_cpu_avx512_rwkv4_forward, 1400, 6579>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_backward, 2300, 43119>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v1_forward, 1700, 18993>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_backward, 2200, 45179>
+    , table_row<rows::selective_scan_cpu_avx512_state_space_v2_forward, 1600, 17498>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_backward, 1400, 17429>
+    , table_row<rows::selective_scan_cpu_generic_rwkv4_forward, 1100, 9088>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v1_backward, 2300, 56820>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v1_forward, 2000, 39978>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v2_backward, 2100, 46272>
+    , table_row<rows::selective_scan_cpu_generic_state_space_v2_forward, 1800, 21949>
 #if defined(TESSERA_CUDA)
     , table_row<rows::selective_scan_cuda_sm80_rwkv4_backward, 0, 0, 0, 0>
     , table_row<rows::selective_scan_cuda_sm80_rwkv4_forward, 0, 0, 0, 0>

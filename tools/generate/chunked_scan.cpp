@@ -22,7 +22,7 @@ struct chunked_scan_description {
   using problems = std::tuple<recurrent_problem, rwkv6_problem>;
 
   static std::vector<chunked_scan_axes> blocks() { return chunked_scan_blocks(); }
-  static constexpr budget cpu_budget{.rows = 24, .seconds = 100, .bytes = 2 << 20};
+  static constexpr budget cpu_budget{.rows = 24, .seconds = 100, .bytes = 5 << 19};
   static constexpr budget cuda_budget{
       .rows = 40, .seconds = 420, .bytes = 16 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 

@@ -23,7 +23,7 @@ struct latent_attention_description {
                               latent_ragged_problem>;
 
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
-  static constexpr budget cpu_budget{.rows = 18, .seconds = 180, .bytes = 3 << 19};
+  static constexpr budget cpu_budget{.rows = 18, .seconds = 180, .bytes = 2 << 20};
   static constexpr budget cuda_budget{
       .rows = 13, .seconds = 240, .bytes = 7 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 

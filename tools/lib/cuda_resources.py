@@ -23,6 +23,7 @@ REGISTERS, FRAME_BYTES = 0x2f, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
 WITH_PAYLOAD = 4  # EIFMT_SVAL
 
 Kernel = collections.namedtuple("Kernel", "row registers local_bytes code_bytes")
+NamedKernel = collections.namedtuple("NamedKernel", "name registers local_bytes code_bytes")
 
 
 def cubins(data):
@@ -79,8 +80,8 @@ def row_of(name):
     return text + ("_blocksparse" if "blocksparse" in rest else "")
 
 
-def kernels_of(path):
-    """Every kernel of a row, once for each architecture."""
+def named_kernels_of(path):
+    """Every kernel by its mangled name, once for each architecture."""
     with open(path, "rb") as file:
         data = file.read()
     for cubin in cubins(data):
@@ -97,10 +98,17 @@ def kernels_of(path):
                 name = text_at(strings, struct.unpack_from("<I", symbols, symbol * 24)[0])
                 numbers[name][kind] = value
         for name, known in numbers.items():
-            row = row_of(name)
-            if row and REGISTERS in known and f".text.{name}" in lengths:
+            if REGISTERS in known and f".text.{name}" in lengths:
                 local = max(known.get(FRAME_BYTES, 0), lengths.get(f".nv.local.{name}", 0))
-                yield Kernel(row, known[REGISTERS], local, lengths[f".text.{name}"])
+                yield NamedKernel(name, known[REGISTERS], local, lengths[f".text.{name}"])
+
+
+def kernels_of(path):
+    """Every kernel of a row, once for each architecture."""
+    for name, *more in named_kernels_of(path):
+        row = row_of(name)
+        if row:
+            yield Kernel(row, *more)
 
 
 def code_of(path):

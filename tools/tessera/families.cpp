@@ -95,9 +95,11 @@ const family& family_of(std::string_view op, const std::string& subject) {
 }
 
 std::unique_ptr<file_call> open_call(const std::string& path, std::string_view op) {
+  // A name that nobody serves is said before a file is looked for.
+  const family* const of_op = op.empty() ? nullptr : &family_of(op, "OP");
   result<safetensors_file> file = safetensors_file::open(path);
   if (!file) throw failure(file.message());
-  if (!op.empty()) return family_of(op, "OP").open(path, *std::move(file), op);
+  if (of_op) return of_op->open(path, *std::move(file), op);
   const auto named = file->metadata().find("op");
   if (named == file->metadata().end()) {
     throw failure(fmt::format("{}: has no metadata key \"op\" ({} keys), which names the operation",

@@ -62,6 +62,7 @@ TEST(general, hints_name_the_command_and_the_nearest_operation) {
   expect_refusal(invoke("select --nonsense"), "`tessera select --help`");
   expect_refusal(invoke("table dump --nonsense"), "`tessera table dump --help`");
   expect_refusal(invoke("list --op flash_attentoin"), "did you mean flash_attention?");
+  expect_refusal(invoke("run flash_atention --input no.file"), "did you mean flash_attention?");
   EXPECT_EQ(invoke("list --op softmax").err.find("did you mean"), std::string::npos);
 }
 

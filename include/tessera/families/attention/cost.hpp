@@ -214,82 +214,113 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   return work;
 }
 
+/// What a CPU row works on: rows and keys in whole register tiles, and bytes of a key with its
+/// value as they are stored.
+struct cpu_work {
+  double rows = 0, keys = 0, head_dims = 0, key_bytes = 0;
+  bool coded = false;
+  schedule_cpu::call_sizes cut_by{};
+};
+
+/// `size` in whole steps.
+inline double in_steps(double size, double step) noexcept {
+  return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
+}
+
+inline cpu_work work_on_cpu(const attention_config& config, const attention_facts& facts) noexcept {
+  const attention_sizes& sizes = facts.demand.sizes;
+  const bool decode = config.phase == attention_phase::decode;
+  const double row_step = decode ? 1 : prefill_rows(config.target);
+  const double key_step = decode ? vector_floats(config.target) : register_columns(config.target);
+  cpu_work work;
+  work.rows = in_steps(std::max(facts.rows, 1.0), row_step);
+  work.keys = in_steps(std::max(facts.visible_keys, 1.0), key_step);
+  work.head_dims = sizes.head_dim + sizes.v_head_dim;
+  work.coded = facts.demand.pool_type != dtype::none;
+  const dtype stored = work.coded ? facts.demand.pool_type : config.type;
+  work.key_bytes = work.head_dims * static_cast<double>(size_of(stored));
+  work.cut_by = schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
+  return work;
+}
+
+/// Adds to `work` what decode rows do: few rows, whose keys nobody packs.
+inline void add_decode_on_cpu(work_estimate& work, const attention_config& config,
+                              const attention_facts& facts, const cpu_work& sized, int workers) {
+  const auto cut = schedule_cpu::decode_schedule::of(config, sized.cut_by, workers);
+  const auto blocks =
+      static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.cut_by.q_len)));
+  const double elements = facts.heads * blocks * sized.keys * sized.head_dims;
+  // Tiles of AMX make as much of sixteen rows as of one.
+  const bool tiles = has_tile_products(config.target);
+  if (tiles) {
+    work.flops *= in_steps(sized.rows, max_decode_rows) / sized.rows;
+    work.product_share = 0.6;
+  }
+  // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.3
+  // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
+  const double per_lane = has_bf16_products(config.target)        ? 2.3
+                          : config.target == backend::cpu_generic ? 0.7
+                                                                  : 1.4;
+  if (!tiles) work.most_products = per_lane * vector_floats(config.target);
+  work.bytes = facts.heads * blocks * sized.keys * sized.key_bytes;
+  // bf16 become f32 in two operations where they have no products of their own.
+  const bool widens = config.type == dtype::bf16 && !has_bf16_products(config.target);
+  if (widens) work.vector_operations += 2.0 * elements;
+  // Scores are transposed, values interleaved, but where keys and values are read in place. What
+  // is turned is read at three quarters of the speed on sixteen processors of a Xeon and on one.
+  // Sixteen keys of an operand lie in one page.
+  const bool in_place =
+      !sized.coded && facts.demand.page_size % 16 == 0 &&
+      schedule_cpu::reads_in_place(config, sized.cut_by.q_len * sized.cut_by.group);
+  // Of many sequences, which threads read one after the other from memory, vectors with four rows
+  // a key read 2 % more.
+  const bool many = facts.demand.sizes.batch >= 8;
+  if (tiles && in_place && 2 * sized.rows < max_decode_rows && many) work.bytes *= 1.1;
+  if (tiles && !in_place) {
+    work.vector_operations += 2.0 * elements;
+    work.bytes *= 1.35;
+  }
+  // Widened a few keys at a time.
+  if (sized.coded) work.vector_operations += 0.3 * elements;
+  work.items = std::max<std::int64_t>(1, cut.items(sized.cut_by.q_len));
+}
+
+/// Adds to `work` what prefill rows do: each block of rows packs the keys it sees, or the threads
+/// of a head once what they share: seven operations per element, as 16 to 128 rows against 8192
+/// keys on Zen 4 say, where a few rows of queries wait for keys to be packed. The panels are floats
+/// and pass through the same caches as the keys. Shares of the peak rank prefill against decode
+/// rows as measured there.
+inline void add_prefill_on_cpu(work_estimate& work, const attention_config& config,
+                               const attention_facts& facts, const cpu_work& sized, int workers) {
+  const auto cut = schedule_cpu::prefill_schedule::of(config, sized.cut_by, workers);
+  const auto blocks =
+      static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.cut_by.q_len)));
+  work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
+  work.bytes = facts.heads * sized.keys * (sized.key_bytes + 4.0 * sized.head_dims);
+  const double packed = cut.shared.any() ? 1.0 : blocks;
+  work.vector_operations += 7.0 * facts.heads * packed * sized.keys * sized.head_dims;
+  work.items = std::max<std::int64_t>(1, cut.items(sized.cut_by.q_len));
+  const attention_sizes& sizes = facts.demand.sizes;
+  work.tile_bytes = static_cast<double>(cut.tile_bytes(config, sizes.head_dim, sizes.v_head_dim));
+}
+
 inline work_estimate estimate_of(const attention_config& config, const attention_facts& facts,
                                  int workers) noexcept {
   if (config.target == backend::cuda_sm90) return estimate_on_sm90(config, facts, workers);
   if (is_cuda(config.target)) return estimate_on_gpu(config, facts, workers);
-  const attention_sizes& sizes = facts.demand.sizes;
-  const bool decode = config.phase == attention_phase::decode;
-  const auto up = [](double size, double step) {
-    return static_cast<double>(static_cast<std::int64_t>((size + step - 1) / step)) * step;
-  };
-  const double row_step = decode ? 1 : prefill_rows(config.target);
-  const double key_step = decode ? vector_floats(config.target) : register_columns(config.target);
-  const double rows = up(std::max(facts.rows, 1.0), row_step);
-  const double keys = up(std::max(facts.visible_keys, 1.0), key_step);
-  const double head_dims = sizes.head_dim + sizes.v_head_dim;
-
+  const cpu_work sized = work_on_cpu(config, facts);
   // Elementwise: maximum, exponential (10 operations) and store per score; each feature that is
   // compiled in but not needed still tests and passes over the scores.
   const int idle_features =
       std::popcount(config.features.without(facts.demand.features | base_features).bits);
+  const double scores = facts.heads * sized.rows * sized.keys;
   work_estimate work;
-  work.flops = 2 * facts.heads * rows * keys * head_dims;
-  work.vector_operations = facts.heads * rows * keys * (14.0 + 2.0 * idle_features);
-
-  // What the kernel will hand out.
-  const auto sized =
-      schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
-  const bool coded = facts.demand.pool_type != dtype::none;
-  const dtype stored = coded ? facts.demand.pool_type : config.type;
-  const double key_bytes = head_dims * static_cast<double>(size_of(stored));
-  if (decode) {
-    const auto cut = schedule_cpu::decode_schedule::of(config, sized, workers);
-    const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
-    // Tiles of AMX make as much of sixteen rows as of one.
-    const bool tiles = has_tile_products(config.target);
-    if (tiles) {
-      work.flops *= up(rows, max_decode_rows) / rows;
-      work.product_share = 0.6;
-    }
-    // No packing and no register tile. Measured on Zen 4: 1.4 operations per lane and cycle, 2.3
-    // with VDPBF16PS, whatever the peak; portable rows are taken to reach half of that.
-    const double per_lane = has_bf16_products(config.target)        ? 2.3
-                            : config.target == backend::cpu_generic ? 0.7
-                                                                    : 1.4;
-    if (!tiles) work.most_products = per_lane * vector_floats(config.target);
-    work.bytes = facts.heads * blocks * keys * key_bytes;
-    // bf16 become f32 in two operations where they have no products of their own.
-    const bool widens = config.type == dtype::bf16 && !has_bf16_products(config.target);
-    if (widens) work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
-    // Scores are transposed, values interleaved, but where keys and values are read in place. What
-    // is turned is read at three quarters of the speed on sixteen processors of a Xeon and on one.
-    // Sixteen keys of an operand lie in one page.
-    const bool in_place = !coded && facts.demand.page_size % 16 == 0 &&
-                          schedule_cpu::reads_in_place(config, sized.q_len * sized.group);
-    // Of many sequences, which threads read one after the other from memory, vectors with four rows
-    // a key read 2 % more.
-    if (tiles && in_place && 2 * rows < max_decode_rows && sizes.batch >= 8) work.bytes *= 1.1;
-    if (tiles && !in_place) {
-      work.vector_operations += 2.0 * facts.heads * blocks * keys * head_dims;
-      work.bytes *= 1.35;
-    }
-    // Widened a few keys at a time.
-    if (coded) work.vector_operations += 0.3 * facts.heads * blocks * keys * head_dims;
-    work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
+  work.flops = 2 * scores * sized.head_dims;
+  work.vector_operations = scores * (14.0 + 2.0 * idle_features);
+  if (config.phase == attention_phase::decode) {
+    add_decode_on_cpu(work, config, facts, sized, workers);
   } else {
-    const auto cut = schedule_cpu::prefill_schedule::of(config, sized, workers);
-    const auto blocks = static_cast<double>(std::max<std::int64_t>(1, cut.blocks(sized.q_len)));
-    // Each block of rows packs the keys it sees, or the threads of a head once what they share:
-    // seven operations per element, as 16 to 128 rows against 8192 keys on Zen 4 say, where a few
-    // rows of queries wait for keys to be packed. The panels are floats and pass through the same
-    // caches as the keys. Shares of the peak rank prefill against decode rows as measured there.
-    work.product_share = vector_floats(config.target) >= 16 ? 0.75 : 0.55;
-    work.bytes = facts.heads * keys * (key_bytes + 4.0 * head_dims);
-    const double packed = cut.shared.any() ? 1.0 : blocks;
-    work.vector_operations += 7.0 * facts.heads * packed * keys * head_dims;
-    work.items = std::max<std::int64_t>(1, cut.items(sized.q_len));
-    work.tile_bytes = static_cast<double>(cut.tile_bytes(config, sizes.head_dim, sizes.v_head_dim));
+    add_prefill_on_cpu(work, config, facts, sized, workers);
   }
   if (is_generic(config)) {  // loop bounds are not constants
     work.product_share *= 0.85;
