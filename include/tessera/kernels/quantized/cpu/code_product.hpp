@@ -55,7 +55,7 @@ class code_product {
         numbers_stride_((layout_.groups + prim::code_block - 1) / prim::code_block *
                         prim::code_block) {
     const std::int64_t bytes_of_codes = std::max<std::int64_t>(weights_.codes.row * 4, 1);
-    rows_ahead_ = (Operand::numbers_ahead + bytes_of_codes - 1) / bytes_of_codes;
+    rows_ahead_ = (operand_.numbers_ahead() + bytes_of_codes - 1) / bytes_of_codes;
   }
 
   std::size_t workspace_bytes(int threads) const {
@@ -292,9 +292,10 @@ class code_product {
       for (int r = 0; r < Count; ++r) blocks::load_n(codes + r * row_bytes, bytes, to[r]);
       codes += bytes_of_block;
     };
-    const std::int64_t ahead = Operand::bytes_ahead(Count * row_bytes) - bytes_of_block;
+    const std::int64_t from_own = operand_.bytes_ahead(Rows, Count * row_bytes);
+    const std::int64_t ahead = from_own - bytes_of_block;  // `codes` are those of the next block
     const auto add = [&]<bool IsLast>(std::int64_t column, const code_registers& own) {
-      if constexpr (Operand::asks_ahead(Rows)) {
+      if (from_own != 0) {
         TESSERA_UNROLL
         for (int i = 0; i < Count * together; ++i) {
           TESSERA_PREFETCH(codes + i / together * row_bytes + ahead + i % together * blocks::width);
