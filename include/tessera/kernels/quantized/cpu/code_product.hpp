@@ -88,8 +88,6 @@ class code_product {
   using reader_type = weight_reader<Isa>;
   static constexpr int rows_of_tile = vec::width;
   static constexpr int most_together = Operand::most_rows;
-  /// Of rows of the batch, that stay in the first-level cache beside sums and codes.
-  static constexpr std::int64_t bytes_in_cache = 12 << 10;
 
   struct tile {
     std::int64_t row;
@@ -202,8 +200,9 @@ class code_product {
                 const packed_rows& x, const memory_of_thread& memory) const {
     const std::int64_t of_batch = at.batch_row + m;
     constexpr std::int64_t block = Form::together * blocks::width * 8 / Form::code_bits;
-    constexpr std::int64_t cached = bytes_in_cache / Operand::element_bytes / Rows / block * block;
-    constexpr std::int64_t piece = std::max(block, cached);
+    const std::int64_t cached =
+        operand_.bytes_in_cache(Rows) / Operand::element_bytes / Rows / block * block;
+    const std::int64_t piece = std::max(block, cached);
     const std::int64_t columns = weights_.columns();
     const float* const sums = x.sums + of_batch * sums_stride_;
     const int held = columns > 0 ? at.rows : 0;

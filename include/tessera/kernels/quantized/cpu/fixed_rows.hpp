@@ -82,6 +82,7 @@ class fixed_rows {
  public:
   static constexpr int most_rows = 4;                           ///< that meet codes together
   static constexpr int weight_rows(int /*rows*/) { return 1; }  ///< likewise
+  static constexpr std::int64_t bytes_in_cache(int /*rows*/) { return bytes_of_x_in_cache; }
   static constexpr std::int64_t numbers_ahead() { return 8192; }
   static constexpr std::int64_t bytes_ahead(int /*rows*/, std::int64_t /*bytes_of_rows*/) {
     return 4096;
