@@ -62,7 +62,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "8c6e672fae943c9d";
+  if (kind == device_kind::cpu) return "3d79a650e7490f02";
   if (kind == device_kind::cuda) return "c9b09d3211605d8b";
   return {};
 }

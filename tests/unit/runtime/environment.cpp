@@ -125,7 +125,7 @@ TEST(Device, IsPlausible) {
 
 TEST(Device, ModelsTellHowOftenBf16ProductsStart) {
   const auto percent = [](unsigned vendor, unsigned signature) {
-    return impl::bf16_dot_percent_of(impl::processor_model_of(vendor, signature));
+    return impl::bf16_dot_percent_of(prim::processor_model_of(vendor, signature));
   };
   constexpr unsigned amd = 0x444D4163;
   constexpr unsigned intel = 0x6C65746E;
@@ -136,6 +136,9 @@ TEST(Device, ModelsTellHowOftenBf16ProductsStart) {
   EXPECT_EQ(percent(intel, 0x0005065B), 0) << "Cooper Lake: family 6, model 85";
   EXPECT_EQ(percent(amd, 0x000806F8), 0) << "a model of another vendor";
   EXPECT_EQ(percent(0x68747541, 0x00A10F11), 0) << "a vendor that is not known";
+  EXPECT_TRUE(prim::is_zen_4(prim::processor_model_of(amd, 0x00A10F11)));
+  EXPECT_FALSE(prim::is_zen_4(prim::processor_model_of(amd, 0x00B00F21))) << "EPYC 9005, Zen 5";
+  EXPECT_FALSE(prim::is_zen_4(prim::processor_model_of(intel, 0x000806F8)));
   EXPECT_EQ(detect_device().bf16_dot_percent > 0 && !has_bf16_products(detect_device().highest),
             false);
 }

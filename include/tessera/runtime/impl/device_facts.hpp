@@ -16,6 +16,7 @@
 #include <string_view>
 #include <thread>
 
+#include <tessera/prim/common/processor_model.hpp>
 #include <tessera/prim/common/processors.hpp>
 #include <tessera/prim/common/tile_access.hpp>
 #include <tessera/runtime/device_facts.hpp>
@@ -124,8 +125,7 @@ void find_cores(device_facts& facts) noexcept {
 
 void find_bf16_rate(device_facts& facts) noexcept {
   if (!has_bf16_products(facts.highest)) return;
-  facts.bf16_dot_percent =
-      impl::bf16_dot_percent_of(impl::processor_model_of(cpuid(0).c, cpuid(1).a));
+  facts.bf16_dot_percent = impl::bf16_dot_percent_of(prim::this_processor<void>());
 }
 
 #endif

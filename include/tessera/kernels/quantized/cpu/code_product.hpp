@@ -55,7 +55,7 @@ class code_product {
         numbers_stride_((layout_.groups + prim::code_block - 1) / prim::code_block *
                         prim::code_block) {
     const std::int64_t bytes_of_codes = std::max<std::int64_t>(weights_.codes.row * 4, 1);
-    rows_ahead_ = (Operand::numbers_ahead + bytes_of_codes - 1) / bytes_of_codes;
+    rows_ahead_ = (operand_.numbers_ahead() + bytes_of_codes - 1) / bytes_of_codes;
   }
 
   std::size_t workspace_bytes(int threads) const {
@@ -88,8 +88,6 @@ class code_product {
   using reader_type = weight_reader<Isa>;
   static constexpr int rows_of_tile = vec::width;
   static constexpr int most_together = Operand::most_rows;
-  /// Of rows of the batch, that stay in the first-level cache beside sums and codes.
-  static constexpr std::int64_t bytes_in_cache = 12 << 10;
 
   struct tile {
     std::int64_t row;
@@ -202,8 +200,9 @@ class code_product {
                 const packed_rows& x, const memory_of_thread& memory) const {
     const std::int64_t of_batch = at.batch_row + m;
     constexpr std::int64_t block = Form::together * blocks::width * 8 / Form::code_bits;
-    constexpr std::int64_t cached = bytes_in_cache / Operand::element_bytes / Rows / block * block;
-    constexpr std::int64_t piece = std::max(block, cached);
+    const std::int64_t cached =
+        operand_.bytes_in_cache(Rows) / Operand::element_bytes / Rows / block * block;
+    const std::int64_t piece = std::max(block, cached);
     const std::int64_t columns = weights_.columns();
     const float* const sums = x.sums + of_batch * sums_stride_;
     const int held = columns > 0 ? at.rows : 0;
@@ -292,9 +291,10 @@ class code_product {
       for (int r = 0; r < Count; ++r) blocks::load_n(codes + r * row_bytes, bytes, to[r]);
       codes += bytes_of_block;
     };
-    const std::int64_t ahead = Operand::bytes_ahead(Count * row_bytes) - bytes_of_block;
+    const std::int64_t from_own = operand_.bytes_ahead(Rows, Count * row_bytes);
+    const std::int64_t ahead = from_own - bytes_of_block;  // `codes` are those of the next block
     const auto add = [&]<bool IsLast>(std::int64_t column, const code_registers& own) {
-      if constexpr (Operand::asks_ahead(Rows)) {
+      if (from_own != 0) {
         TESSERA_UNROLL
         for (int i = 0; i < Count * together; ++i) {
           TESSERA_PREFETCH(codes + i / together * row_bytes + ahead + i % together * blocks::width);

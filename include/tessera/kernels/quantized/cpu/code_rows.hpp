@@ -7,6 +7,9 @@
 
 namespace tessera::kernels::quantized::cpu {
 
+/// Of rows of the batch, that stay in the first-level cache beside sums and codes.
+inline constexpr std::int64_t bytes_of_x_in_cache = 12 << 10;
+
 /// All rows alike. A block is as many codes as lanes add up before they are scaled: `together`
 /// registers, of which a lane has neighbouring words (prim/cpu/code_blocks.hpp).
 struct code_row_layout {

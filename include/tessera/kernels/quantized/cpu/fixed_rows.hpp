@@ -82,9 +82,11 @@ class fixed_rows {
  public:
   static constexpr int most_rows = 4;                           ///< that meet codes together
   static constexpr int weight_rows(int /*rows*/) { return 1; }  ///< likewise
-  static constexpr std::int64_t numbers_ahead = 8192;
-  static constexpr bool asks_ahead(int /*rows*/) { return true; }
-  static constexpr std::int64_t bytes_ahead(std::int64_t /*bytes_of_rows*/) { return 4096; }
+  static constexpr std::int64_t bytes_in_cache(int /*rows*/) { return bytes_of_x_in_cache; }
+  static constexpr std::int64_t numbers_ahead() { return 8192; }
+  static constexpr std::int64_t bytes_ahead(int /*rows*/, std::int64_t /*bytes_of_rows*/) {
+    return 4096;
+  }
   static constexpr int element_bytes = 3;
   static constexpr auto is_special = is_not_finite;
 
