@@ -163,9 +163,8 @@ schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6, int blo
                                       .tiling = {1, blocks_per_sm, false}};
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
-  schedule cut = schedule_of(row, sizes, 132);
-  share_blocks(cut, row, sizes, 132, most_parts);
-  return cut;
+  sizes.plain_tokens = true;
+  return shared_schedule_of(row, sizes, 132, most_parts);
 }
 
 TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
