@@ -32,6 +32,14 @@ template <class Kernel, class Hooks>
 constexpr bool has_group_tokens = schedule_sm80::has_group_tokens(Kernel::config) &&
                                   !Hooks::has_logits && !Hooks::has_mask;
 
+/// Rows of wgmma whose kernel beside them (own_row) has such tokens: on the multiprocessors that it
+/// has for itself it waits for products.
+template <class Kernel, class Hooks>
+constexpr bool has_grouped_own_tokens =
+    Kernel::config.target ==
+        backend::cuda_sm90&& schedule_sm80::has_group_tokens(own_row<Kernel>::config) &&
+    !Hooks::has_logits && !Hooks::has_mask;
+
 /// Warps with parts of the keys that a block may have on a device, each with memory of its own.
 template <class Traits>
 int parts_on(int device) {
