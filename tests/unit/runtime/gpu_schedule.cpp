@@ -149,45 +149,6 @@ TEST(GpuSchedule, BatchesThatTakeLongToReadAreListed) {
       << "sums over a thousand sequences of that many tiles of rows would overflow";
 }
 
-TEST(GpuSchedule, EstimatesOfSingleTokensOverPagesHaveTheKernelsOfTheLaunch) {
-  constexpr attention_config row{.target = backend::cuda_sm80,
-                                 .type = dtype::bf16,
-                                 .head_dim = 128,
-                                 .phase = attention_phase::decode,
-                                 .keys = key_storage::paged,
-                                 .features = base_features | attention_feature::soft_cap,
-                                 .block_q = 16,
-                                 .block_kv = 32,
-                                 .tiling = {1, 6, false}};
-  const auto tokens = [](std::int64_t sequences, std::int64_t keys) {
-    attention_demand demand = call{.batch = sequences, .kv_len = keys, .q_heads = 64}.demand();
-    demand.features = demand.features | attention_feature::lengths;
-    demand.page_size = 16;
-    return demand;
-  };
-  const auto work_of = [&](const attention_demand& demand) {
-    return estimate_of(row, facts_of(demand), 132);
-  };
-  attention_demand many = tokens(128, 8192);
-  EXPECT_EQ(work_of(many).launches, 2) << "blocks find their items, and a kernel combines them";
-  many.sizes.batch = 2000;
-  EXPECT_EQ(work_of(many).launches, 3) << "more lengths than every block looks at";
-  for (const auto& change : std::vector<void (*)(attention_demand&)>{
-           [](attention_demand& of) { of.features = of.features | attention_feature::soft_cap; },
-           [](attention_demand& of) { of.features = of.features | attention_feature::varlen; },
-           [](attention_demand& of) { of.prefix_groups = 1; },
-           [](attention_demand& of) { of.sizes.q_len = 2; },
-           [](attention_demand& of) { of.top_left = true; },
-           [](attention_demand& of) { of.sizes.q_heads = 128; }}) {
-    attention_demand changed = tokens(128, 8192);
-    change(changed);
-    EXPECT_EQ(work_of(changed).launches, 3) << "a list, the work, what combines it";
-  }
-  EXPECT_EQ(work_of(tokens(1, 32768)).splits, 16 * 6) << "blocks, and warps of each";
-  EXPECT_EQ(work_of(tokens(16, 2048)).launches, 1) << "warps of a block have all keys";
-  EXPECT_EQ(work_of(tokens(16, 2048)).splits, 6);
-}
-
 TEST(GpuSchedule, RowsOfWgmmaTakeListsOfWholeTokens) {
   constexpr attention_config row{.target = backend::cuda_sm90,
                                  .type = dtype::bf16,
