@@ -69,8 +69,9 @@ std::size_t cases_in(const report::input& from) {
 void print_result(const report::input& from, const std::string& page, const report_flags& flags) {
   if (!flags.json) {
     for (const std::string& note : from.notes) print_message(note);
-    print(fmt::format("{}: {} bytes; {} bench cases, {} measured problems, {} rows\n", flags.output,
-                      page.size(), cases_in(from), from.problems.size(), from.rows.size()));
+    print(fmt::format("{}: {} bytes; {} bench cases, {} replays, {} measured problems, {} rows\n",
+                      flags.output, page.size(), cases_in(from), from.replays.size(),
+                      from.problems.size(), from.rows.size()));
     return;
   }
   json::array files;
@@ -85,6 +86,7 @@ void print_result(const report::input& from, const std::string& page, const repo
   print_json(json::object{{"output", flags.output},
                           {"bytes", page.size()},
                           {"cases", cases_in(from)},
+                          {"replays", from.replays.size()},
                           {"problems", from.problems.size()},
                           {"rows", from.rows.size()},
                           {"files", std::move(files)},

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tessera/families/attention/cost.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>
@@ -163,9 +164,8 @@ schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6, int blo
                                       .tiling = {1, blocks_per_sm, false}};
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
-  schedule cut = schedule_of(row, sizes, 132);
-  share_blocks(cut, row, sizes, 132, most_parts);
-  return cut;
+  sizes.plain_tokens = true;
+  return shared_schedule_of(row, sizes, 132, most_parts);
 }
 
 TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
@@ -239,6 +239,48 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
   for (const int blocks : {1, 3, 6}) {  // the items of a list are counted for these
     EXPECT_LE(shared_blocks(1100, 8192, 6, blocks).list.slots, 132 * blocks);
   }
+}
+
+TEST(estimates, of_single_tokens_over_pages_have_the_kernels_of_the_launch) {
+  const tessera::attention_config row{
+      .target = tessera::backend::cuda_sm80,
+      .type = tessera::dtype::bf16,
+      .head_dim = 128,
+      .phase = tessera::attention_phase::decode,
+      .keys = tessera::key_storage::paged,
+      .features = tessera::base_features | tessera::attention_feature::soft_cap,
+      .block_q = 16,
+      .block_kv = 32,
+      .tiling = {1, 6, false}};
+  const auto tokens = [](std::int64_t sequences, std::int64_t keys) {
+    tessera::attention_demand demand{.type = tessera::dtype::bf16};
+    demand.features = demand.features | tessera::attention_feature::lengths;
+    demand.sizes = {sequences, 1, keys, 64, 8, 128, 128};
+    demand.page_size = 16;
+    return demand;
+  };
+  const auto work_of = [&](const tessera::attention_demand& demand) {
+    return tessera::estimate_of(row, tessera::facts_of(demand), 132);
+  };
+  tessera::attention_demand many = tokens(128, 8192);
+  EXPECT_EQ(work_of(many).launches, 2) << "blocks find their items, and a kernel combines them";
+  many.sizes.batch = 2000;
+  EXPECT_EQ(work_of(many).launches, 3) << "more lengths than every block looks at";
+  using tessera::attention_demand, tessera::attention_feature;
+  for (const auto& change : std::vector<void (*)(attention_demand&)>{
+           [](attention_demand& of) { of.features = of.features | attention_feature::soft_cap; },
+           [](attention_demand& of) { of.features = of.features | attention_feature::varlen; },
+           [](attention_demand& of) { of.prefix_groups = 1; },
+           [](attention_demand& of) { of.sizes.q_len = 2; },
+           [](attention_demand& of) { of.top_left = true; },
+           [](attention_demand& of) { of.sizes.q_heads = 128; }}) {
+    attention_demand changed = tokens(128, 8192);
+    change(changed);
+    EXPECT_EQ(work_of(changed).launches, 3) << "a list, the work, what combines it";
+  }
+  EXPECT_EQ(work_of(tokens(1, 32768)).splits, 16 * 6) << "blocks, and warps of each";
+  EXPECT_EQ(work_of(tokens(16, 2048)).launches, 1) << "warps of a block have all keys";
+  EXPECT_EQ(work_of(tokens(16, 2048)).splits, 6);
 }
 
 TEST(splits_of_pages, are_more_where_tiles_have_fewer_bytes) {

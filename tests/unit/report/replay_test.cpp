@@ -29,6 +29,12 @@ TEST(replay, every_number_of_it_is_in_the_page) {
             std::string::npos);
 }
 
+TEST(replay, is_counted) {
+  const made_page page = page_of({{"replay.json", json::serialize(replay_document(3))}}, "--json");
+  EXPECT_EQ(json_of(page.ended).at("replays").as_int64(), 1);
+  EXPECT_EQ(json_of(page.ended).at("cases").as_int64(), 0);
+}
+
 TEST(replay, marks_of_both_pictures_lead_to_their_steps) {
   for (const std::size_t steps : {1u, 6u, 96u, 97u, 1000u}) {
     const made_page page = page_of_replay(replay_document(steps));

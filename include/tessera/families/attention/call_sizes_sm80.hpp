@@ -36,12 +36,45 @@ struct call_sizes {
   std::int64_t bytes_of_key = 0;  ///< of keys in pages: of a key and its value; else 0
   std::int64_t prefixes = 0;      ///< groups of sequences that share pages
   bool batch_invariant = false;
+  /// Keys lie in pages, every sequence has one query, its last token, and logits are products times
+  /// the scale.
+  bool plain_tokens = false;
 
   /// Query heads of a key/value head: rows of the same work tile.
   constexpr std::int64_t group() const noexcept {
     return q_heads / std::max<std::int64_t>(1, kv_heads);
   }
 };
+
+/// Query heads that products with keys as rows have room for
+/// (kernels/attention/sm80/group_tile.hpp).
+inline constexpr int most_grouped_heads = 8;
+/// Warps of a block of such a kernel, at most.
+inline constexpr int most_group_warps = 6;
+
+/// Rows of mma.sync with kernels in which the heads of single tokens are the columns of products:
+/// of 16 bits, whose block is a warp with one tile.
+constexpr bool has_group_tokens(const attention_config& row) noexcept {
+  const attention_config config = resolved(row);
+  return config.target == backend::cuda_sm80 && config.phase == attention_phase::decode &&
+         config.keys == key_storage::paged && config.type != dtype::f32 &&
+         (config.head_dim == 64 || config.head_dim == 128) &&
+         config.v_head_dim == config.head_dim &&
+         config.features.without(base_features | attention_feature::soft_cap).empty() &&
+         config.tiling.warps == 1 && config.block_q == 16;
+}
+/// Whether such a kernel takes the keys that sequences have of their own.
+constexpr bool are_grouped(const attention_config& row, const call_sizes& sizes) noexcept {
+  return has_group_tokens(row) && sizes.plain_tokens && sizes.group() <= most_grouped_heads;
+}
+
+/// Sequences of single tokens whose lengths every block looks at instead of at a list.
+inline constexpr std::int64_t most_planned_sequences = 1024;
+/// Whether the blocks of a batch that is long to read find their items by themselves.
+constexpr bool finds_items(const attention_config& row, const call_sizes& sizes) noexcept {
+  return are_grouped(row, sizes) && sizes.prefixes == 0 && !sizes.batch_invariant &&
+         sizes.batch <= most_planned_sequences;
+}
 
 constexpr std::int64_t bytes_of_key(int head_dim, int v_head_dim, dtype pool) noexcept {
   return product(head_dim + v_head_dim, static_cast<std::int64_t>(size_of(pool)));
@@ -66,7 +99,10 @@ constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
                           ? bytes_of_key(args.head_dim, args.v_head_dim, args.pool_type)
                           : 0,
       .prefixes = reads_prefixes_once(args) ? args.prefixes.count : 0,
-      .batch_invariant = args.batch_invariant};
+      .batch_invariant = args.batch_invariant,
+      .plain_tokens = args.pages.page_size > 0 && !packed && args.q_len == 1 && !args.top_left &&
+                      args.window_left >= 0 && args.window_right >= 0 && args.soft_cap <= 0.0f &&
+                      args.k_scales == nullptr};
 }
 
 constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
@@ -92,7 +128,11 @@ constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
                   ? 0
                   : bytes_of_key(sizes.head_dim, sizes.v_head_dim,
                                  demand.pool_type != dtype::none ? demand.pool_type : demand.type),
-          .prefixes = demand.prefix_groups};
+          .prefixes = demand.prefix_groups,
+          .plain_tokens = demand.page_size > 0 && sizes.q_len == 1 && !demand.top_left &&
+                          demand.features.without(base_features).empty() &&
+                          !demand.features.has(attention_feature::varlen) &&
+                          demand.pool_type == dtype::none};
 }
 
 }  // namespace tessera::schedule_sm80

@@ -14,6 +14,7 @@
 #include <tessera/families/attention/schedule_cpu.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/families/attention/schedule_sm90.hpp>
+#include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/prim/common/visibility.hpp>
 #include <tessera/spec/work_estimate.hpp>
 
@@ -98,7 +99,8 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
   const auto parts = rows_and_groups(facts, seen);
   const auto schedule =
-      schedule_sm80::schedule_of(config, schedule_sm80::sizes_of(facts.demand), multiprocessors);
+      schedule_sm80::shared_schedule_of(config, schedule_sm80::sizes_of(facts.demand),
+                                        multiprocessors, schedule_sm80::most_group_warps);
   // What sequences do not share may be another kernel's.
   const attention_config own = schedule.list.apart ? schedule_sm80::own_config(config) : config;
   const block_work own_work = work_of_blocks(own, parts[0]);
@@ -127,7 +129,7 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   work.bytes = of_key * keys_read + facts.heads * of_token * facts.rows;
   work.items = schedule.busy_tiles;
   work.items_per_core = std::max(1, config.tiling.blocks_per_sm);
-  work.splits = schedule.splits;
+  work.splits = std::int64_t{schedule.splits} * schedule.parts;
   work.launches = schedule.launches;
   return work;
 }

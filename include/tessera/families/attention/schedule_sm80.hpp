@@ -32,7 +32,7 @@ struct listing {
   std::int64_t group_items = 0;  ///< apart: of groups; `items` and `places` count all
   int group_slots = 1;           ///< and thread blocks that these become
   int place_rows = 1;            ///< rows of a place
-  std::int64_t planned = 0;  ///< items, where blocks find theirs without the list (share_blocks)
+  std::int64_t planned = 0;      ///< items, where blocks find theirs without the list
 };
 
 /// Sums over a thousand entries that each have all tiles, as numbers that only the device knows may
@@ -199,8 +199,6 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
 /// Blocks of a multiprocessor that have room for their tiles where they find items of single
 /// tokens.
 inline constexpr int planned_warps = 4;
-/// Sequences of single tokens whose lengths every block looks at instead of at a list.
-inline constexpr std::int64_t most_planned_sequences = 1024;
 /// Items of such a batch: a sequence has parts of its own share of the keys that it and those
 /// behind it have, of no fewer than this part of the share of all. The sum of 1 / n up to it is
 /// below 4.5.
@@ -323,12 +321,14 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
   } else {
     list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
-    if (decode && sizes.batch <= most_planned_sequences && !sizes.packed && sizes.q_len == 1) {
-      list.places = std::max(list.places, planned_items_for(sizes.batch, heads, multiprocessors));
+    if (finds_items(kernel, sizes)) {
+      list.planned = planned_items_for(sizes.batch, heads, multiprocessors);
+      list.places = std::max(list.places, list.planned);
     }
   }
   // What no device holds stays without one; so do numbers that the device does not count to.
-  list.used = is_counted(list);
+  if (!is_counted(list)) return {};
+  list.used = true;
   return list;
 }
 
@@ -374,7 +374,7 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   }
   cut.list = listing_of(kernel, sizes, multiprocessors);
   if (cut.list.used) {
-    cut.launches = cut.list.apart ? 4 : 3;
+    cut.launches = cut.list.planned > 0 ? 2 : cut.list.apart ? 4 : 3;
     cut.partial_rows = product(product(cut.list.places, sizes.kv_heads), cut.list.place_rows);
   } else if (cut.splits > 1) {
     cut.partial_rows = product(cut.rows, cut.splits);

@@ -23,9 +23,6 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   if (cut.list.used) {
     // Items and places were counted for as many blocks as the kernel's others run side by side.
     cut.list.slots = static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * planned_warps));
-    if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
-      cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, multiprocessors);
-    }
     return;
   }
   const paged_keys keys{std::max<std::int64_t>(1, cut.work_tiles),
@@ -48,6 +45,16 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   }
   if (cut.splits == 1) cut.launches = 1;
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
+}
+
+/// The cut of any call, of which a device's blocks have room for `most_parts` such warps.
+constexpr schedule shared_schedule_of(const attention_config& config, const call_sizes& sizes,
+                                      int multiprocessors, int most_parts) noexcept {
+  schedule cut = schedule_of(config, sizes, multiprocessors);
+  if (are_grouped(config, sizes) && sizes.prefixes == 0) {
+    share_blocks(cut, config, sizes, multiprocessors, most_parts);
+  }
+  return cut;
 }
 
 /// Parts of a sequence of so many tiles of keys, where `left` are those of it and of all behind it:

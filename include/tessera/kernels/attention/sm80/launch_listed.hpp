@@ -10,6 +10,7 @@
 
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
+#include <tessera/kernels/attention/sm80/row_kernels.hpp>
 #include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/work_planner.hpp>
@@ -39,7 +40,7 @@ inline dim3 blocks_of(const launch_args& args, std::int64_t count) {
 /// Kernels that run beside each other ask for all shared memory of a multiprocessor, once on a
 /// device: the share that it has is not changed while blocks run there. Hidden, because shared
 /// objects that hold the same row have kernels of their own.
-template <class Kernel, class Hooks>
+template <class Kernel, class Tokens, class Hooks>
 class __attribute__((visibility("hidden"))) shared_memory_of_both {
  public:
   static cudaError_t ask(const void* row, const void* own, int device) {
@@ -60,14 +61,14 @@ class __attribute__((visibility("hidden"))) shared_memory_of_both {
 
 /// The keys that groups of sequences share, by `launch_groups(part of the list)`, which queues
 /// `forward`, and beside them those that sequences have of their own: the second kernel starts when
-/// the blocks of the first have, which multiply more than they read.
-template <class Kernel, class Hooks, class LaunchGroups>
-cudaError_t launch_apart(const void* forward, const LaunchGroups& launch_groups, launch_args args,
-                         const Hooks& hooks, const launch_place& place, bool dependent) {
-  using own_traits = kernel_traits<own_row<Kernel>, 0, aligned_tokens>;
-  const auto own = &forward_kernel<own_row<Kernel>, 0, aligned_tokens, Hooks>;
+/// the blocks of the first have, which multiply more than they read. `Tokens`: of the second.
+template <class Kernel, class Tokens, class Hooks, class LaunchGroups>
+cudaError_t launch_beside(const void* forward, const LaunchGroups& launch_groups, launch_args args,
+                          const Hooks& hooks, const launch_place& place, bool dependent) {
+  using own_traits = kernel_traits<own_row<Kernel>, 0, Tokens>;
+  const auto own = &forward_kernel<own_row<Kernel>, 0, Tokens, Hooks>;
   const schedule_sm80::listing& list = place.cut.list;
-  cudaError_t code = shared_memory_of_both<Kernel, Hooks>::ask(
+  cudaError_t code = shared_memory_of_both<Kernel, Tokens, Hooks>::ask(
       forward, reinterpret_cast<const void*>(own), place.device);
   if (code != cudaSuccess) return code;
   args.list.part = work_part::groups;
@@ -77,6 +78,22 @@ cudaError_t launch_apart(const void* forward, const LaunchGroups& launch_groups,
   return prim::cuda::launch_kernel(own, blocks_of(args, list.items - list.group_items),
                                    own_traits::threads, own_traits::shared_bytes, place.stream,
                                    dependent, args, hooks);
+}
+
+/// The same by the kernel beside that suits the call.
+template <class Kernel, class Hooks, class LaunchGroups>
+cudaError_t launch_apart(const void* forward, const LaunchGroups& launch_groups,
+                         const launch_args& args, const Hooks& hooks, const launch_place& place,
+                         bool dependent) {
+  if constexpr (has_grouped_own_tokens<Kernel, Hooks>) {
+    if (has_last_tokens(args.call) &&
+        schedule_sm80::are_grouped(own_row<Kernel>::config, schedule_sm80::sizes_of(args.call))) {
+      return launch_beside<Kernel, group_tokens<true>>(forward, launch_groups, args, hooks, place,
+                                                       dependent);
+    }
+  }
+  return launch_beside<Kernel, aligned_tokens>(forward, launch_groups, args, hooks, place,
+                                               dependent);
 }
 
 /// The list of the work, the work, by `launch_work()`, and the combination of what it leaves.

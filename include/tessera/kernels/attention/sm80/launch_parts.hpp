@@ -31,8 +31,9 @@ bool has_plain_logits(const attention_kernel_args& args) {
 template <class Kernel, class Hooks>
 bool are_grouped_tokens(const attention_kernel_args& args) {
   if constexpr (has_group_tokens<Kernel, Hooks>) {
-    return has_last_tokens(args) && has_plain_logits<Kernel, Hooks>(args) &&
-           args.q_heads <= most_grouped_heads * args.kv_heads && !reads_prefixes_once(args);
+    return has_last_tokens(args) &&
+           schedule_sm80::are_grouped(Kernel::config, schedule_sm80::sizes_of(args)) &&
+           !reads_prefixes_once(args);
   }
   return false;
 }

@@ -95,7 +95,8 @@ __device__ __forceinline__ work_tile work_tile_of_block(const launch_args& args,
                                                         const work_item& kept, int index) {
   if constexpr (Traits::keeps_items) {
     if (kept.splits == 0) return {};
-    return single_work_tile(args, kept.entry,
+    const int sequence = kept.entry - static_cast<int>(args.call.prefixes.count);
+    return single_work_tile(args, sequence,
                             index - args.kv_heads.quotient(index) * args.call.kv_heads);
   } else if constexpr (Traits::paged && !Traits::single) {
     if (args.list.items != nullptr) {

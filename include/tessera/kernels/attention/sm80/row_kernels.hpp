@@ -27,15 +27,18 @@ constexpr bool has_single_tokens =
     !takes_any_head_dim<Kernel> && Kernel::config.keys == key_storage::paged &&
     Kernel::config.phase == attention_phase::decode;
 
-/// And for such of a few heads of a group: rows of 16 bits whose block is a warp with one tile.
-template <class Kernel, class Hooks, attention_config Row = resolved(Kernel::config)>
-constexpr bool has_group_tokens =
-    has_single_tokens<Kernel>&& Row.type != dtype::f32 &&
-    (Row.head_dim == 64 || Row.head_dim == 128) &&
-    Row.v_head_dim
-        == Row.head_dim&& Row.features.without(base_features | attention_feature::soft_cap) ==
-        attention_features{} &&
-    Row.tiling.warps == 1 && Row.block_q == 16 && !Hooks::has_logits && !Hooks::has_mask;
+/// And for such of a few heads of a group.
+template <class Kernel, class Hooks>
+constexpr bool has_group_tokens = schedule_sm80::has_group_tokens(Kernel::config) &&
+                                  !Hooks::has_logits && !Hooks::has_mask;
+
+/// Rows of wgmma whose kernel beside them (own_row) has such tokens: on the multiprocessors that it
+/// has for itself it waits for products.
+template <class Kernel, class Hooks>
+constexpr bool has_grouped_own_tokens =
+    Kernel::config.target ==
+        backend::cuda_sm90&& schedule_sm80::has_group_tokens(own_row<Kernel>::config) &&
+    !Hooks::has_logits && !Hooks::has_mask;
 
 /// Warps with parts of the keys that a block may have on a device, each with memory of its own.
 template <class Traits>

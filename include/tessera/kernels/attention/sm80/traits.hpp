@@ -76,10 +76,8 @@ template <class Tokens>
 inline constexpr bool are_groups = false;
 template <bool Listed>
 inline constexpr bool are_groups<group_tokens<Listed>> = true;
-/// Query heads that products with keys as rows have room for.
-inline constexpr int most_grouped_heads = 8;
-/// Warps of a block of such a kernel, at most.
-inline constexpr int most_parts = 6;
+using schedule_sm80::most_grouped_heads;
+inline constexpr int most_parts = schedule_sm80::most_group_warps;
 /// Shared memory that such kernels have for the state of each warp's block.
 inline constexpr int grouped_state_bytes = 1024;
 

@@ -30,9 +30,16 @@ namespace tessera::kernels::attention::sm90 {
 template <class Kernel, class Hooks>
 auto entries_with_list(const prim::cuda::kernel_entry& forward) {
   using prim::cuda::kernel_entry;
-  return std::array{forward, kernel_entry{reinterpret_cast<const void*>(&sm80::plan_work<Kernel>)},
-                    kernel_entry{reinterpret_cast<const void*>(&sm80::combine_listed<Kernel>)},
-                    sm80::entry_of<sm80::own_row<Kernel>, 0, sm80::aligned_tokens, Hooks>()};
+  using own_row = sm80::own_row<Kernel>;
+  const kernel_entry plan{reinterpret_cast<const void*>(&sm80::plan_work<Kernel>)};
+  const kernel_entry combine{reinterpret_cast<const void*>(&sm80::combine_listed<Kernel>)};
+  const kernel_entry own = sm80::entry_of<own_row, 0, sm80::aligned_tokens, Hooks>();
+  if constexpr (sm80::has_grouped_own_tokens<Kernel, Hooks>) {
+    return std::array{forward, plan, combine, own,
+                      sm80::entry_of<own_row, 0, sm80::group_tokens<true>, Hooks>()};
+  } else {
+    return std::array{forward, plan, combine, own};
+  }
 }
 
 /// How items are cut: the heads of a group share a tile.
