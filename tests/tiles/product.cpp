@@ -38,10 +38,10 @@ float half_of(float word, int which) {
 
 constexpr int a_stride = 40, b_stride = 32, c_stride = 48;
 
-template <class Tiles, int RowTiles, int ColumnTiles>
+template <class Tiles, int RowTiles, int ColumnTiles, bool BStays = false>
 std::vector<float> product_of(const std::vector<float>& a, const std::vector<float>& b,
                               std::vector<float> c, int words) {
-  tile_product<Tiles, RowTiles, ColumnTiles> product;
+  tile_product<Tiles, RowTiles, ColumnTiles, BStays> product;
   const tile_scope<Tiles> registers;
   const typename decltype(product)::operands from{a.data(), a_stride, b.data(), b_stride};
   product.template begin<true>(from, c.data(), c_stride);
@@ -57,6 +57,7 @@ void expect_product() {
   const auto a = words_of(random, 32 * a_stride, 3), b = words_of(random, words * b_stride, 3);
   const std::vector<float> c(32 * c_stride, 0.5f);
   const auto found = product_of<emulated_tiles, RowTiles, ColumnTiles>(a, b, c, words);
+  EXPECT_EQ(found, (product_of<emulated_tiles, RowTiles, ColumnTiles, true>(a, b, c, words)));
   for (int r = 0; r < 32; ++r) {
     for (int column = 0; column < c_stride; ++column) {
       const auto at = static_cast<std::size_t>(r * c_stride + column);
@@ -128,6 +129,25 @@ TEST(tiles, products_of_any_size_are_right) {
   }
 }
 
+/// Kernels zero no register that they have not used since `begin`.
+template <class Tiles>
+void expect_zeros_behind_begin() {
+  const std::vector<float> ones(tile_rows * tile_width, 1.0f);
+  auto stored = ones;
+  const tile_scope<Tiles> registers;
+  Tiles::template load<3>(ones.data(), 64);
+  Tiles::begin(tile_shapes::full());
+  Tiles::template store<3>(stored.data(), 64);
+  EXPECT_EQ(stored, std::vector<float>(ones.size()));
+}
+
+TEST(tiles, registers_are_zeros_behind_their_shapes) {
+  expect_zeros_behind_begin<emulated_tiles>();
+  if (__builtin_cpu_supports("amx-bf16") && ask_for_tiles<void>()) {
+    expect_zeros_behind_begin<hardware_tiles>();
+  }
+}
+
 TEST(tiles, registers_in_memory_have_the_bits_of_the_hardware) {
   if (!__builtin_cpu_supports("amx-bf16") || !ask_for_tiles<void>()) {
     GTEST_SKIP() << "this process has no tile registers";
@@ -141,6 +161,9 @@ TEST(tiles, registers_in_memory_have_the_bits_of_the_hardware) {
     const auto memory = product_of<emulated_tiles, 2, 2>(a, b, c, 32);
     const auto hardware = product_of<hardware_tiles, 2, 2>(a, b, c, 32);
     ASSERT_EQ(std::memcmp(memory.data(), hardware.data(), memory.size() * sizeof(float)), 0)
+        << "round " << round;
+    const auto stays = product_of<hardware_tiles, 2, 2, true>(a, b, c, 32);
+    ASSERT_EQ(std::memcmp(memory.data(), stays.data(), memory.size() * sizeof(float)), 0)
         << "round " << round;
     const auto bytes = product_of<tiles_of_bytes<emulated_tiles>, 2, 2>(a, b, c, 32);
     const auto of_hardware = product_of<tiles_of_bytes<hardware_tiles>, 2, 2>(a, b, c, 32);

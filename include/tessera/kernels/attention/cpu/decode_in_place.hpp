@@ -157,9 +157,9 @@ class in_place_tiles {
            std::isfinite(scratch_->softmax.row_sum[row]);
   }
 
-  // Registers.
-  static constexpr int first_scores = 0, second_scores = 1, queries = 2, weights = 3,
-                       first_operand = 4, second_operand = 5, first_sums = 6, second_sums = 7;
+  // Registers, which are zeros when they are not in use (see tile_product).
+  static constexpr int first_scores = 0, second_scores = 1, queries = 2, weights = 3, operand = 4,
+                       first_sums = 5, second_sums = 6;
 
   template <class Tokens, class Requests>
   TESSERA_INLINE void multiply_keys(const Tokens& tokens, std::int64_t key, int head, float* scores,
@@ -171,20 +171,21 @@ class in_place_tiles {
         reinterpret_cast<const float*>(tokens.row(key + prim::tile_rows, head));
     const float* q = scratch_->q;
     constexpr std::int64_t score_bytes = Rows * sizeof(float);
-    tiles::zero<first_scores>();
-    tiles::zero<second_scores>();
     TESSERA_UNROLL
     for (int word = 0; word < head_dim / words::k_pack; word += prim::tile_width) {
       tiles::load<queries>(q, q_bytes_);
       q += prim::tile_width * q_bytes_ / static_cast<std::int64_t>(sizeof(float));
-      tiles::load<first_operand>(low + word, stride);
-      tiles::multiply_add<first_scores, first_operand, queries>();
-      tiles::load<second_operand>(high + word, stride);
-      tiles::multiply_add<second_scores, second_operand, queries>();
+      tiles::load<operand>(low + word, stride);
+      tiles::multiply_add<first_scores, operand, queries>();
+      tiles::load<operand>(high + word, stride);
+      tiles::multiply_add<second_scores, operand, queries>();
       next.ask(key_rows);
     }
     tiles::store<first_scores>(scores, score_bytes);
     tiles::store<second_scores>(scores + prim::tile_rows * Rows, score_bytes);
+    tiles::zero<first_scores>();
+    tiles::zero<second_scores>();
+    tiles::zero<queries>();
   }
 
   /// Scores to weights: [sixteen keys][even, odd][row][16] words.
@@ -252,15 +253,18 @@ class in_place_tiles {
       for (int half = 0; half < 2; ++half) {
         const float* const values = rows[half] + column / words::k_pack;
         tiles::load<weights>(turned + half * floats_of_tile, 64);
-        tiles::load<first_operand>(values, stride);
-        tiles::multiply_add<first_sums, weights, first_operand>();
-        tiles::load<second_operand>(values + prim::tile_width, stride);
-        tiles::multiply_add<second_sums, weights, second_operand>();
+        tiles::load<operand>(values, stride);
+        tiles::multiply_add<first_sums, weights, operand>();
+        tiles::load<operand>(values + prim::tile_width, stride);
+        tiles::multiply_add<second_sums, weights, operand>();
         next.ask(value_rows);
       }
       tiles::store<first_sums>(sums, 64);
       tiles::store<second_sums>(sums + floats_of_tile, 64);
     }
+    tiles::zero<first_sums>();
+    tiles::zero<second_sums>();
+    tiles::zero<weights>();
   }
 
   const decode_scratch<Kernel>* scratch_ = nullptr;

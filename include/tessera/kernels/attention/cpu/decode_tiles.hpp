@@ -109,11 +109,11 @@ class decode_tiles {
         tiles::zero<second_scores>();
         for (int word = 0; word < depth; word += prim::tile_width) {
           tiles::load<queries>(q + word * all_rows_, q_bytes);
-          tiles::load<first_keys>(low.data + word, low.stride);
-          tiles::multiply_add<first_scores, first_keys, queries>();
-          tiles::load<second_keys>(high.data + word, high.stride);
-          tiles::multiply_add<second_scores, second_keys, queries>();
-          if (first == 0) ask_for(at, key, word / prim::tile_width);
+          tiles::load<operand>(low.data + word, low.stride);
+          tiles::multiply_add<first_scores, operand, queries>();
+          tiles::load<operand>(high.data + word, high.stride);
+          tiles::multiply_add<second_scores, operand, queries>();
+          if (first == 0) ask_for<keys_at_once>(at, key, word / prim::tile_width);
         }
         tiles::store<first_scores>(products, row_bytes);
         tiles::store<second_scores>(products + prim::tile_rows * tile_rows_, row_bytes);
@@ -122,6 +122,9 @@ class decode_tiles {
         }
       }
     }
+    tiles::zero<first_scores>();
+    tiles::zero<second_scores>();
+    tiles::zero<queries>();
   }
 
   /// The rows against a tile of keys and its values, a multiple of keys_at_once, all of which they
@@ -166,23 +169,25 @@ class decode_tiles {
           tiles::load<second_sums>(sums + prim::tile_width, sum_bytes);
           for (int word = 0; word < used; word += prim::tile_width) {
             tiles::load<weights>(p + word, score_bytes);
-            tiles::load<first_values>(v + word * panel_columns, panel_bytes);
-            tiles::multiply_add<first_sums, weights, first_values>();
-            tiles::load<second_values>(v + word * panel_columns + prim::tile_width, panel_bytes);
-            tiles::multiply_add<second_sums, weights, second_values>();
+            tiles::load<operand>(v + word * panel_columns, panel_bytes);
+            tiles::multiply_add<first_sums, weights, operand>();
+            tiles::load<operand>(v + word * panel_columns + prim::tile_width, panel_bytes);
+            tiles::multiply_add<second_sums, weights, operand>();
           }
           tiles::store<first_sums>(sums, sum_bytes);
           tiles::store<second_sums>(sums + prim::tile_width, sum_bytes);
         }
       }
     }
+    tiles::zero<first_sums>();
+    tiles::zero<second_sums>();
+    tiles::zero<weights>();
   }
 
  private:
-  // Registers. Values come where keys were.
-  static constexpr int first_scores = 0, second_scores = 1, first_keys = 2, second_keys = 3,
-                       queries = 4, weights = 5, first_sums = 6, second_sums = 7, first_values = 2,
-                       second_values = 3;
+  // Registers, which are zeros when they are not in use (see tile_product).
+  static constexpr int first_scores = 0, second_scores = 1, operand = 2, queries = 3, weights = 4,
+                       first_sums = 5, second_sums = 6;
   static constexpr int keys_at_once = 2 * prim::tile_rows;
   static constexpr std::int64_t word_bytes = sizeof(float);
   /// Words of keys whose values are interleaved at a time, and columns that lie side by side.
@@ -236,13 +241,13 @@ class decode_tiles {
     return operand(room, head_dim);
   }
 
-  /// Asks for some of the rows that a step's keys [key, key + keys_at_once) come with, line after
+  /// Asks for some of the rows that a step's keys [key, key + Keys) come with, line after
   /// line: all of them in head_dim / elements_of_line parts.
-  template <class Rows>
+  template <int Keys, class Rows>
   static TESSERA_INLINE void ask_for(const key_step<Rows>& at, int key, int part) {
     if constexpr (!std::is_same_v<Rows, buffered_rows<element>>) {
       constexpr int parts = head_dim / elements_of_line;
-      const int begin = keys_at_once * part / parts, end = keys_at_once * (part + 1) / parts;
+      const int begin = Keys * part / parts, end = Keys * (part + 1) / parts;
       for (int i = begin; i < end; ++i) {
         for (int d = 0; d < head_dim; d += elements_of_line) {
           TESSERA_PREFETCH_L2(at.ahead[key + i] + d);
@@ -257,14 +262,15 @@ class decode_tiles {
                      const softmax_columns<Kernel>& columns) const {
     alignas(64) element spare[keys_at_once * head_dim];
     with_row_tiles(columns.rows(), [&]<int RowTiles>() {
-      prim::tile_product<tiles, 2, RowTiles> product;
-      for (int i = 0; i < count; i += keys_at_once) {
-        const tile_operand keys = keys_from<keys_at_once>(at, key + i, spare);
+      constexpr int key_tiles = RowTiles == 2 ? 1 : 2, keys_of_block = key_tiles * prim::tile_rows;
+      prim::tile_product<tiles, key_tiles, RowTiles> product;
+      for (int i = 0; i < count; i += keys_of_block) {
+        const tile_operand keys = keys_from<keys_of_block>(at, key + i, spare);
         const typename decltype(product)::operands from{keys.data, keys.stride / word_bytes,
                                                         scratch_.q + first, all_rows_};
         int part = 0;
         const auto ask = [&] {
-          if (first == 0) ask_for(at, key + i, part++);
+          if (first == 0) ask_for<keys_of_block>(at, key + i, part++);
         };
         ask();
         product.template begin<false>(from, columns.scores(i), columns.room());
@@ -280,10 +286,13 @@ class decode_tiles {
     const int end = columns.rows() < rows_ - first ? first + columns.rows() : rows_;
     scratch_.rescale_sums(first, end, sum_stride);
     with_row_tiles(columns.rows(), [&]<int RowTiles>() {
-      prim::tile_product<tiles, RowTiles, 2> product;
-      for (int column = 0; column < v_head_dim; column += panel_columns) {
+      constexpr int column_tiles = RowTiles == 2 ? 1 : 2;
+      prim::tile_product<tiles, RowTiles, column_tiles> product;
+      for (int column = 0; column < v_head_dim; column += column_tiles * prim::tile_width) {
+        const int in_panel = column % panel_columns;
         const typename decltype(product)::operands from{
-            columns.weights(0), prim::tile_width, panels + column * panel_words, panel_columns,
+            columns.weights(0), prim::tile_width,
+            panels + (column - in_panel) * panel_words + in_panel, panel_columns,
             columns.room() * prim::tile_width};
         product.template begin<true>(from, scratch_.sums + first * sum_stride + column, sum_stride);
         product.add(product.next(from), count / words::k_pack - prim::tile_width);

@@ -17,7 +17,7 @@
 
 namespace tessera::prim {
 
-/// What ldtilecfg reads.
+/// What ldtilecfg reads. Behind it all registers are zeros.
 struct alignas(64) tile_shapes {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -44,7 +44,12 @@ inline constexpr int tile_rows = 16;
 /// Registers in memory, of each thread its own.
 class emulated_tiles {
  public:
-  static void begin(const tile_shapes& shapes = tile_shapes::full()) { configured() = shapes; }
+  static void begin(const tile_shapes& shapes = tile_shapes::full()) {
+    configured() = shapes;
+    for (int tile = 0; tile < 8; ++tile) {
+      std::memset(memory(tile), 0, sizeof(float) * tile_rows * tile_width);
+    }
+  }
   static void end() {}
 
   template <int Tile>
@@ -215,7 +220,11 @@ struct tile_scope {
 };
 
 /// Products of 16 * RowTiles rows of A with 16 * ColumnTiles columns of B, one or two each: sums in
-/// tiles 0 to 3, A in 4 and 5, B in 6 and 7. Strides count words (or floats).
+/// the first tiles, A and B in one each behind them. Strides count words (or floats).
+///
+/// Processors rename tiles and have few to spare: with all eight in use a load waits for products
+/// before it, also if nobody uses some of the eight. A tile of zeros takes none. So four products
+/// take six tiles and five loads, and blocks of two products, with four tiles, are the fastest.
 ///
 /// A store waits for the products of its tile. So the sums of one block of C are stored among the
 /// first products of the next (`begin`), each just before its tile is needed again, and only the
@@ -253,7 +262,7 @@ class tile_product {
     const block before = stored_;
     stored_ = to;
     step(from, [&]<int Row, int Column>() {
-      constexpr int tile = 2 * Row + Column;
+      constexpr int tile = sums<Row, Column>;
       if (before.c != nullptr) Tiles::template store<tile>(at<Row, Column>(before), bytes(before));
       if constexpr (Adds) {
         Tiles::template load<tile>(at<Row, Column>(start), bytes(start));
@@ -300,8 +309,12 @@ class tile_product {
   }
   static TESSERA_INLINE std::int64_t bytes(const block& one) { return one.stride * word_bytes; }
   template <int Row, int Column>
+  static constexpr int sums = ColumnTiles* Row + Column;
+  static constexpr int operand_a = RowTiles * ColumnTiles, operand_b = operand_a + 1;
+
+  template <int Row, int Column>
   TESSERA_INLINE void store() {
-    Tiles::template store<2 * Row + Column>(at<Row, Column>(stored_), bytes(stored_));
+    Tiles::template store<sums<Row, Column>>(at<Row, Column>(stored_), bytes(stored_));
   }
   template <int Tile, bool Once>
   static TESSERA_INLINE void load(const float* from, std::int64_t stride) {
@@ -315,23 +328,42 @@ class tile_product {
   template <class Before>
   static TESSERA_INLINE void step(const operands& from, const Before& before) {
     const std::int64_t a_bytes = from.a_stride * word_bytes, b_bytes = from.b_stride * word_bytes;
-    load<4, BStays>(from.a, a_bytes);
-    load<6, !BStays>(from.b, b_bytes);
-    before.template operator()<0, 0>();
-    Tiles::template multiply_add<0, 4, 6>();
-    if constexpr (ColumnTiles == 2) {
-      load<7, !BStays>(from.b + tile_width, b_bytes);
-      before.template operator()<0, 1>();
-      Tiles::template multiply_add<1, 4, 7>();
-    }
-    if constexpr (RowTiles == 2) {
-      load<5, BStays>(from.a + tile_rows * from.a_stride, a_bytes);
-      before.template operator()<1, 0>();
-      Tiles::template multiply_add<2, 5, 6>();
-      if constexpr (ColumnTiles == 2) {
-        before.template operator()<1, 1>();
-        Tiles::template multiply_add<3, 5, 7>();
+    const auto multiply = [&]<int Row, int Column>() {
+      before.template operator()<Row, Column>();
+      Tiles::template multiply_add<sums<Row, Column>, operand_a, operand_b>();
+    };
+    const auto load_a = [&](int row) {
+      load<operand_a, BStays>(from.a + row * tile_rows * from.a_stride, a_bytes);
+    };
+    const auto load_b = [&](int column) {
+      load<operand_b, !BStays>(from.b + column * tile_width, b_bytes);
+    };
+    load_a(0);
+    load_b(0);
+    multiply.template operator()<0, 0>();
+    if constexpr (RowTiles == 2 && ColumnTiles == 2) {
+      // Around the block: what stays in the caches comes back for the last product.
+      if constexpr (BStays) {
+        load_b(1);
+        multiply.template operator()<0, 1>();
+        load_a(1);
+        multiply.template operator()<1, 1>();
+        load_b(0);
+        multiply.template operator()<1, 0>();
+      } else {
+        load_a(1);
+        multiply.template operator()<1, 0>();
+        load_b(1);
+        multiply.template operator()<1, 1>();
+        load_a(0);
+        multiply.template operator()<0, 1>();
       }
+    } else if constexpr (RowTiles == 2) {
+      load_a(1);
+      multiply.template operator()<1, 0>();
+    } else if constexpr (ColumnTiles == 2) {
+      load_b(1);
+      multiply.template operator()<0, 1>();
     }
   }
 
