@@ -238,8 +238,8 @@ inline work_estimate estimate_of(const attention_config& config, const attention
   work.vector_operations = facts.heads * rows * keys * (14.0 + 2.0 * idle_features);
 
   // What the kernel will hand out.
-  const auto sized =
-      schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
+  auto sized = schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
+  sized.causal = facts.demand.causal;
   const bool coded = facts.demand.pool_type != dtype::none;
   const dtype stored = coded ? facts.demand.pool_type : config.type;
   const double key_bytes = head_dims * static_cast<double>(size_of(stored));
