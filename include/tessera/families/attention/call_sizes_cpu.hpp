@@ -32,6 +32,7 @@ struct call_sizes {
   int head_dim = 0;
   int v_head_dim = 0;
   bool packed = false;
+  bool causal = false;  ///< later rows see more keys
 };
 
 /// Of a problem whose sequences, if packed, are all as long as the mean.
@@ -53,6 +54,7 @@ struct call_sizes {
   call_sizes sizes = sizes_of({args.batch, args.q_len, args.kv_len, args.q_heads, args.kv_heads,
                                args.head_dim, args.v_head_dim},
                               packed);
+  sizes.causal = args.causal;
   if (packed) sizes.q_len = ceil_div(args.q_len, args.batch > 0 ? args.batch : 1);
   // Groups that share keys have rows of several sequences.
   if (!packed && reads_prefixes_once(args)) sizes.most_q_len = args.batch * args.q_len;

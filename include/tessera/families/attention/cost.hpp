@@ -242,6 +242,7 @@ inline cpu_work work_on_cpu(const attention_config& config, const attention_fact
   const dtype stored = work.coded ? facts.demand.pool_type : config.type;
   work.key_bytes = work.head_dims * static_cast<double>(size_of(stored));
   work.cut_by = schedule_cpu::sizes_of(sizes, facts.demand.features.has(attention_feature::varlen));
+  work.cut_by.causal = facts.demand.causal;
   return work;
 }
 

@@ -99,6 +99,9 @@ struct prefill_schedule {
   /// Register tiles of a head in blocks that differ by one at most, where all heads have as many
   /// rows; no blocks: each has `item_rows`.
   std::int64_t head_tiles = 0, head_blocks = 0;
+  /// The first blocks of those, handed out last: half as long as the others, and how many tiles
+  /// they have together. Threads that are through early still find some.
+  std::int64_t short_blocks = 0, short_tiles = 0;
   std::int64_t heads = 0;  ///< entries times key/value heads
   std::int64_t group = 0;
   shared_keys shared;
@@ -109,7 +112,11 @@ struct prefill_schedule {
   }
   /// The first row of a block.
   [[gnu::always_inline]] constexpr std::int64_t first_row(std::int64_t block) const noexcept {
-    return head_blocks > 0 ? block * head_tiles / head_blocks * tile_rows : block * item_rows;
+    if (head_blocks == 0) return block * item_rows;
+    if (block < short_blocks) return block * short_tiles / short_blocks * tile_rows;
+    return (short_tiles +
+            (block - short_blocks) * (head_tiles - short_tiles) / (head_blocks - short_blocks)) *
+           tile_rows;
   }
   [[gnu::always_inline]] constexpr std::int64_t items(std::int64_t q_len) const noexcept {
     return blocks(q_len) * heads;
@@ -184,6 +191,14 @@ struct prefill_schedule {
       item_tiles = ceil_div(all_tiles, blocks);
       cut.head_tiles = all_tiles;
       cut.head_blocks = blocks;
+      // A quarter of the rows, in whole rounds. Where rows see keys up to theirs, the first blocks
+      // are short work as they are.
+      const std::int64_t last = blocks / 4 / step * step;
+      if (cut.shared.any() && !sizes.causal && workers > 1 && all_tiles >= 2 * blocks && last > 0) {
+        cut.short_blocks = 2 * last;
+        cut.short_tiles = ceil_div(last * all_tiles, blocks);
+        cut.head_blocks += last;
+      }
     }
     cut.tile_rows = mr;
     cut.item_rows = static_cast<int>(item_tiles) * mr;

@@ -1,6 +1,7 @@
 // The CPU schedule: work is handed out completely, nothing divides by a size that is zero, and the
 // estimate, the workspace and the kernels' items come from it.
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -119,6 +120,37 @@ TEST(schedule_cpu, prefill_items_are_whole_rounds_where_rows_suffice) {
   for (const int threads : {2, 3, 4, 6, 16}) {
     EXPECT_EQ(prefill_schedule::of(config, sized, threads).items(2048) % threads, 0) << threads;
   }
+}
+
+// Threads are seldom equally fast: what is handed out last is half as long, in whole rounds too.
+TEST(schedule_cpu, the_last_items_of_heads_that_share_keys_are_short) {
+  const attention_config config = resolved({.target = backend::cpu_amx_bf16,
+                                            .type = dtype::bf16,
+                                            .head_dim = 128,
+                                            .block_q = 1024,
+                                            .block_kv = 512});
+  const auto cut_of = [&](std::int64_t heads, std::int64_t rows, int threads, bool causal = false) {
+    auto sizes = sizes_of(attention_sizes{1, rows, rows, heads, heads, 128, 128}, false);
+    sizes.causal = causal;
+    return prefill_schedule::of(config, sizes, threads);
+  };
+  const auto rows_of = [](const prefill_schedule& cut, std::int64_t block) {
+    return cut.first_row(block + 1) - cut.first_row(block);
+  };
+  for (const auto& [heads, rows] : {std::pair{4, 2048}, {32, 2048}, {1, 16384}}) {
+    const auto cut = cut_of(heads, rows, 16);
+    const std::int64_t blocks = cut.blocks(rows);
+    EXPECT_EQ(cut.items(rows) % 16, 0) << heads;
+    EXPECT_EQ(rows_of(cut, 0) * 2, rows_of(cut, blocks - 1)) << heads;
+    EXPECT_EQ(rows_of(cut, blocks - 1), cut.item_rows) << heads;
+    EXPECT_EQ(cut.first_row(cut.short_blocks) * 4, rows) << heads;
+  }
+  const auto alone = cut_of(4, 4096, 1);
+  EXPECT_TRUE(alone.shared.any());
+  EXPECT_EQ(rows_of(alone, 0), alone.item_rows) << "one thread waits for nobody";
+  const auto causal = cut_of(4, 2048, 16, true);
+  EXPECT_TRUE(causal.shared.any());
+  EXPECT_EQ(rows_of(causal, 0), causal.item_rows) << "the first rows see few keys";
 }
 
 /// What the items of a launch say about the heads in flight.

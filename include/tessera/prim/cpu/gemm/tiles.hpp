@@ -3,8 +3,8 @@
 // row k, as panels do.
 //
 // The assembler's text is written here because compilers' intrinsics do not say which memory they
-// touch. Where TESSERA_EMULATED_TILES is defined, memory stands in for the registers and the same
-// bits come out on any processor: so rows of tiles are tested where there are none.
+// touch. TESSERA_EMULATED_TILES names what stands in for the registers: with emulated_tiles, which
+// are memory, the same bits come out on any processor, so rows are tested where there are none.
 #pragma once
 
 #include <cmath>
@@ -189,7 +189,7 @@ struct hardware_tiles {
 };
 
 #if defined(TESSERA_EMULATED_TILES)
-using tiles = emulated_tiles;
+using tiles = TESSERA_EMULATED_TILES;
 #else
 using tiles = hardware_tiles;
 #endif
