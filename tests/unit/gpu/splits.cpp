@@ -174,6 +174,7 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
     return std::pair{cut.parts, cut.splits};
   };
   EXPECT_EQ(parts_and_splits(1, 32768), std::pair(6, 16));
+  EXPECT_EQ(parts_and_splits(1, 131072), std::pair(6, 16)) << "no more than are combined at once";
   EXPECT_EQ(parts_and_splits(16, 2048), std::pair(6, 1)) << "nothing is left to be combined";
   EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
   EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "more than a wave";
