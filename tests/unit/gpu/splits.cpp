@@ -164,7 +164,7 @@ schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6, int blo
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
   schedule cut = schedule_of(row, sizes, 132);
-  share_blocks(cut, row, sizes, 132, most_parts);
+  share_blocks(cut, row, sizes, 132, most_parts, most_parts);
   return cut;
 }
 
@@ -216,9 +216,9 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
                                : (draw(20) == 0 ? 100000 : draw(9));
       }
       if (batch % 2 == 0) std::ranges::reverse(tiles);
-      for (const int heads : {1, 2, 8, 40}) {
-        SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads);
-        const float share = static_cast<float>(heads) / static_cast<float>(132 * planned_warps);
+      for (const auto [heads, slots] : {std::pair{1, 528}, {2, 132}, {8, 528}, {8, 132}, {40, 132}}) {
+        SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads << ' ' << slots);
+        const float share = static_cast<float>(heads) / static_cast<float>(slots);
         float left = 0.0f;
         for (const int of : tiles) left += static_cast<float>(of);
         const float least = least_of_part(left, share, 16);
@@ -228,15 +228,18 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
           left -= static_cast<float>(of);
         }
         EXPECT_GE(items, batch);
-        EXPECT_LE(items, planned_items_for(batch, heads, 132));
+        EXPECT_LE(items, planned_items_for(batch, heads, slots));
       }
     }
   }
   schedule listed = shared_blocks(128, 8192);
   EXPECT_TRUE(listed.list.used);
-  EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 132));
+  EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 132)) << "a block of four warps each";
+  EXPECT_EQ(std::pair(listed.parts, listed.list.slots), std::pair(4, 132));
+  EXPECT_EQ(shared_blocks(128, 8192, 1).list.slots, 528) << "no room for two warps";
   EXPECT_GE(listed.list.places, listed.list.planned);
   EXPECT_EQ(shared_blocks(2000, 8192).list.planned, 0) << "a list is read sooner";
+  EXPECT_EQ(shared_blocks(2000, 8192).parts, 1);
   for (const int blocks : {1, 3, 6}) {  // the items of a list are counted for these
     EXPECT_LE(shared_blocks(1100, 8192, 6, blocks).list.slots, 132 * blocks);
   }

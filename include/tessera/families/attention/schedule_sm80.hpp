@@ -196,7 +196,7 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
   return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
 }
 
-/// Blocks of a multiprocessor that have room for their tiles where they find items of single
+/// Warps of a multiprocessor that have room for their tiles where blocks find items of single
 /// tokens.
 inline constexpr int planned_warps = 4;
 /// Sequences of single tokens whose lengths every block looks at instead of at a list.
@@ -206,8 +206,7 @@ inline constexpr std::int64_t most_planned_sequences = 1024;
 /// below 4.5.
 inline constexpr int least_planned_part = 32;
 constexpr std::int64_t planned_items_for(std::int64_t sequences, std::int64_t heads,
-                                         int multiprocessors) noexcept {
-  const std::int64_t slots = std::int64_t{std::max(1, multiprocessors)} * planned_warps;
+                                         std::int64_t slots) noexcept {
   return sequences + 9 * slots / (2 * std::max<std::int64_t>(1, heads)) + 8;
 }
 
@@ -323,8 +322,9 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
   } else {
     list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
+    const std::int64_t planned_slots = std::int64_t{std::max(1, multiprocessors)} * planned_warps;
     if (decode && sizes.batch <= most_planned_sequences && !sizes.packed && sizes.q_len == 1) {
-      list.places = std::max(list.places, planned_items_for(sizes.batch, heads, multiprocessors));
+      list.places = std::max(list.places, planned_items_for(sizes.batch, heads, planned_slots));
     }
   }
   // What no device holds stays without one; so do numbers that the device does not count to.

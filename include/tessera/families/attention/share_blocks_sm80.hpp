@@ -15,16 +15,21 @@
 namespace tessera::schedule_sm80 {
 
 /// How many warps the blocks of such a call have, each with a part of the block's keys, and how
-/// many blocks a work tile: what the warps of a block have is added up there.
+/// many blocks a work tile: what the warps of a block have is added up there. Blocks have room for
+/// `most_parts` warps; those that find items, with a tile more each, for `most_planned_parts`.
 constexpr void share_blocks(schedule& cut, const attention_config& config, const call_sizes& sizes,
-                            int multiprocessors, int most_parts) noexcept {
+                            int multiprocessors, int most_parts,
+                            int most_planned_parts) noexcept {
   const attention_config kernel = resolved(config);
   const std::int64_t all = std::max(1, multiprocessors);
   if (cut.list.used) {
     // Items and places were counted for as many blocks as the kernel's others run side by side.
     cut.list.slots = static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * planned_warps));
     if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
-      cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, multiprocessors);
+      // Few large blocks: fewer sequences are cut, and fewer blocks look for an item.
+      cut.parts = std::clamp(most_planned_parts, 1, planned_warps);
+      cut.list.slots = static_cast<int>(all * (planned_warps / cut.parts));
+      cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, cut.list.slots);
     }
     return;
   }

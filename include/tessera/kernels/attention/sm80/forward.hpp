@@ -229,7 +229,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     if (args.call.v_token_scales.data != nullptr) finish_value_max(warp);
   }
   if constexpr (Traits::grouped) {
-    if (!join_parts(warp, q_tile)) return args.splits > 1;
+    if (!join_parts(warp, q_tile)) return Traits::single && args.splits > 1;
   }
   const typename warp_work<Traits, state>::results results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {
