@@ -216,7 +216,8 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
                                : (draw(20) == 0 ? 100000 : draw(9));
       }
       if (batch % 2 == 0) std::ranges::reverse(tiles);
-      for (const auto [heads, slots] : {std::pair{1, 528}, {2, 132}, {8, 528}, {8, 132}, {40, 132}}) {
+      for (const auto& [heads, slots] :
+           {std::pair{1, 528}, {2, 132}, {8, 528}, {8, 132}, {40, 132}}) {
         SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads << ' ' << slots);
         const float share = static_cast<float>(heads) / static_cast<float>(slots);
         float left = 0.0f;

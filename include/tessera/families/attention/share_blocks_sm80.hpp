@@ -18,8 +18,7 @@ namespace tessera::schedule_sm80 {
 /// many blocks a work tile: what the warps of a block have is added up there. Blocks have room for
 /// `most_parts` warps; those that find items, with a tile more each, for `most_planned_parts`.
 constexpr void share_blocks(schedule& cut, const attention_config& config, const call_sizes& sizes,
-                            int multiprocessors, int most_parts,
-                            int most_planned_parts) noexcept {
+                            int multiprocessors, int most_parts, int most_planned_parts) noexcept {
   const attention_config kernel = resolved(config);
   const std::int64_t all = std::max(1, multiprocessors);
   if (cut.list.used) {

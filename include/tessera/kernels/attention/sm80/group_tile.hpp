@@ -343,11 +343,10 @@ class group_epilogue {
       return;
     }
     for_each_word([&](int chunk, std::uint32_t word) {
-      prim::cuda::store_shared_4(q_tile_ +
-                                     tile::offset(static_cast<std::uint32_t>(g),
-                                                  static_cast<std::uint32_t>(chunk)) +
-                                     static_cast<std::uint32_t>(t) * 4,
-                                 word);
+      prim::cuda::store_shared_4(
+          q_tile_ + tile::offset(static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(chunk)) +
+              static_cast<std::uint32_t>(t) * 4,
+          word);
     });
     __syncwarp();
     write_gathered_rows<Traits>(args_, block_, q_tile_, 0, block_.work.used);

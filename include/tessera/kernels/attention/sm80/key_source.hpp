@@ -208,7 +208,8 @@ struct paged_tokens<Place, Scaled>::tile : slots_of_scales<Scaled> {
     for (int part = 0; part < parts; ++part) {
       const token_place& place = places[part];
       const std::int64_t own = min(place.number, last_page) * page_stride + place.slot * stride;
-      if (parts == 1 || in_tile / prim::cuda::warp_size == static_cast<unsigned>(part)) offset = own;
+      if (parts == 1 || in_tile / prim::cuda::warp_size == static_cast<unsigned>(part))
+        offset = own;
     }
     return page0 + __shfl_sync(prim::cuda::all_lanes, offset,
                                static_cast<int>(in_tile % prim::cuda::warp_size));
