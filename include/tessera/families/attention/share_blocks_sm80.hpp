@@ -23,11 +23,16 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   const std::int64_t all = std::max(1, multiprocessors);
   if (cut.list.used) {
     // Items and places were counted for as many blocks as the kernel's others run side by side.
-    cut.list.slots = static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * planned_warps));
+    const auto limit_slots = [&](std::int64_t of_multiprocessor) {
+      cut.list.slots =
+          static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * of_multiprocessor));
+    };
+    limit_slots(planned_warps);
     if (!sizes.batch_invariant && sizes.batch <= most_planned_sequences) {
-      // Few large blocks: fewer sequences are cut, and fewer blocks look for an item.
-      cut.parts = std::clamp(most_planned_parts, 1, planned_warps);
-      cut.list.slots = static_cast<int>(all * (planned_warps / cut.parts));
+      // Two blocks of two warps on each multiprocessor: fewer sequences are cut, and fewer blocks
+      // look for an item. Of four warps all would wait for that.
+      cut.parts = kernel.head_dim > 64 && most_planned_parts >= planned_warps ? 2 : 1;
+      limit_slots(planned_warps / cut.parts);
       cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, cut.list.slots);
     }
     return;
@@ -37,11 +42,11 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
                         product(kernel.block_kv, sizes.bytes_of_key)};
   const std::int64_t most_of_tile = cut.splits;
   double least = 0.0;
-  for (const int parts : {1, 2, 3, 4, 6}) {
+  for (const int parts : {1, 2, 3, 4}) {
     const std::int64_t slots = all * (kernel.tiling.blocks_per_sm / parts);
     if (parts > most_parts || parts > keys.key_tiles || (parts > 1 && keys.tiles > slots)) break;
     // No more splits than a warp combines at once, several warps no more than in one group of
-    // lanes: 33 splits of three warps took 136 us of 131,072 keys, 16 of six 128 (one H200).
+    // lanes: 33 splits of three warps took 136 us of 131,072 keys, 16 of four 128 (one H200).
     const std::int64_t at_once = many_splits * (parts == 1 ? groups_of_many : 1);
     const std::int64_t most = std::max<std::int64_t>(
         1, std::min({slots / keys.tiles, most_of_tile, at_once, keys.key_tiles / parts}));

@@ -133,8 +133,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
       if (!iterator::visits_all || again) kv.copy_first(pass, now.index);
       kv.clear_columns();
       kv.begin(pass, now);
-      if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || Traits::grouped ||
-          block.changes_queries) {
+      if (!Traits::grouped && (Traits::keeps_sources || Traits::shape.threads.q_in_registers ||
+                               block.changes_queries)) {
         kv.wait_for_queries();
         change_queries<Traits>(args, block, q_tile);
         load_queries(warp, q_tile);
@@ -146,6 +146,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         // Scores: S = Q K^T. Where the next keys lie is read from shared memory among the products.
         if constexpr (Traits::grouped) {
           kv.prefetch_tile(now);
+          if (now.index == pass.keys.first_tile) {  // queries have come with the first keys
+            change_queries<Traits>(args, block, q_tile);
+            load_queries(warp, q_tile);
+          }
         } else {
           const auto values_ahead = kv.locate_values(now, next);
           kv.wait_for_keys();

@@ -79,7 +79,7 @@ inline constexpr bool are_groups<group_tokens<Listed>> = true;
 /// Query heads that products with keys as rows have room for.
 inline constexpr int most_grouped_heads = 8;
 /// Warps of a block of such a kernel, at most.
-inline constexpr int most_parts = 6;
+inline constexpr int most_parts = 4;
 /// Shared memory that such kernels have for the state of each warp's block.
 inline constexpr int grouped_state_bytes = 1024;
 
