@@ -153,7 +153,7 @@ TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
 }
 
 /// Single tokens of 64 query heads to 8 on an H200, whose blocks have `most_parts` warps at most.
-schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6, int blocks_per_sm = 6) {
+schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 4, int blocks_per_sm = 6) {
   const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
                                       .type = tessera::dtype::bf16,
                                       .head_dim = 128,
@@ -165,16 +165,17 @@ schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 6, int blo
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
   sizes.plain_tokens = true;
-  return shared_schedule_of(row, sizes, 132, most_parts);
+  return shared_schedule_of(row, sizes, 132, most_parts, most_parts);
 }
 
 TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
-  const auto parts_and_splits = [](int batch, std::int64_t keys, int most_parts = 6) {
+  const auto parts_and_splits = [](int batch, std::int64_t keys, int most_parts = 4) {
     const schedule cut = shared_blocks(batch, keys, most_parts);
     return std::pair{cut.parts, cut.splits};
   };
-  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(6, 16));
-  EXPECT_EQ(parts_and_splits(16, 2048), std::pair(6, 1)) << "nothing is left to be combined";
+  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(4, 16));
+  EXPECT_EQ(parts_and_splits(1, 131072), std::pair(4, 16)) << "no more than are combined at once";
+  EXPECT_EQ(parts_and_splits(16, 2048), std::pair(4, 1)) << "nothing is left to be combined";
   EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
   EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "more than a wave";
   EXPECT_EQ(parts_and_splits(1, 128), std::pair(4, 1));
@@ -182,7 +183,7 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
   EXPECT_EQ(parts_and_splits(16, 2048, 1).first, 1) << "no room for two warps";
   for (const int batch : {1, 3, 5, 9, 12, 20, 31, 50, 66, 99, 200}) {
     for (const std::int64_t keys : {1, 64, 500, 2048, 6000}) {
-      for (const int most_parts : {1, 2, 4, 6}) {
+      for (const int most_parts : {1, 2, 3, 4}) {
         SCOPED_TRACE(testing::Message() << batch << ' ' << keys << ' ' << most_parts);
         const schedule cut = shared_blocks(batch, keys, most_parts);
         EXPECT_GE(cut.splits, 1);
@@ -215,9 +216,10 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
                                : (draw(20) == 0 ? 100000 : draw(9));
       }
       if (batch % 2 == 0) std::ranges::reverse(tiles);
-      for (const int heads : {1, 2, 8, 40}) {
-        SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads);
-        const float share = static_cast<float>(heads) / static_cast<float>(132 * planned_warps);
+      for (const auto& [heads, slots] :
+           {std::pair{1, 528}, {2, 132}, {8, 528}, {8, 264}, {40, 132}}) {
+        SCOPED_TRACE(testing::Message() << batch << ' ' << kind << ' ' << heads << ' ' << slots);
+        const float share = static_cast<float>(heads) / static_cast<float>(slots);
         float left = 0.0f;
         for (const int of : tiles) left += static_cast<float>(of);
         const float least = least_of_part(left, share, 16);
@@ -227,17 +229,21 @@ TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
           left -= static_cast<float>(of);
         }
         EXPECT_GE(items, batch);
-        EXPECT_LE(items, planned_items_for(batch, heads, 132));
+        EXPECT_LE(items, planned_items_for(batch, heads, slots));
       }
     }
   }
   schedule listed = shared_blocks(128, 8192);
   EXPECT_TRUE(listed.list.used);
-  EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 132));
+  EXPECT_EQ(listed.list.planned, planned_items_for(128, 8, 264));
+  EXPECT_EQ(std::pair(listed.parts, listed.list.slots), std::pair(2, 264)) << "two warps a block";
+  EXPECT_EQ(shared_blocks(128, 8192, 2).parts, 1) << "no room for two blocks";
+  EXPECT_EQ(shared_blocks(128, 8192, 1).list.slots, 528);
   EXPECT_GE(listed.list.places, listed.list.planned);
   EXPECT_EQ(shared_blocks(2000, 8192).list.planned, 0) << "a list is read sooner";
+  EXPECT_EQ(shared_blocks(2000, 8192).parts, 1);
   for (const int blocks : {1, 3, 6}) {  // the items of a list are counted for these
-    EXPECT_LE(shared_blocks(1100, 8192, 6, blocks).list.slots, 132 * blocks);
+    EXPECT_LE(shared_blocks(1100, 8192, 4, blocks).list.slots, 132 * blocks);
   }
 }
 
@@ -278,9 +284,9 @@ TEST(estimates, of_single_tokens_over_pages_have_the_kernels_of_the_launch) {
     change(changed);
     EXPECT_EQ(work_of(changed).launches, 3) << "a list, the work, what combines it";
   }
-  EXPECT_EQ(work_of(tokens(1, 32768)).splits, 16 * 6) << "blocks, and warps of each";
+  EXPECT_EQ(work_of(tokens(1, 32768)).splits, 16 * 4) << "blocks, and warps of each";
   EXPECT_EQ(work_of(tokens(16, 2048)).launches, 1) << "warps of a block have all keys";
-  EXPECT_EQ(work_of(tokens(16, 2048)).splits, 6);
+  EXPECT_EQ(work_of(tokens(16, 2048)).splits, 4);
 }
 
 TEST(splits_of_pages, are_more_where_tiles_have_fewer_bytes) {

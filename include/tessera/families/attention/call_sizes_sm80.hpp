@@ -50,7 +50,7 @@ struct call_sizes {
 /// (kernels/attention/sm80/group_tile.hpp).
 inline constexpr int most_grouped_heads = 8;
 /// Warps of a block of such a kernel, at most.
-inline constexpr int most_group_warps = 6;
+inline constexpr int most_group_warps = 4;
 
 /// Rows of mma.sync with kernels in which the heads of single tokens are the columns of products:
 /// of 16 bits, whose block is a warp with one tile.

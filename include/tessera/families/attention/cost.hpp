@@ -100,7 +100,8 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   const auto parts = rows_and_groups(facts, seen);
   const auto schedule =
       schedule_sm80::shared_schedule_of(config, schedule_sm80::sizes_of(facts.demand),
-                                        multiprocessors, schedule_sm80::most_group_warps);
+                                        multiprocessors, schedule_sm80::most_group_warps,
+                                        schedule_sm80::most_group_warps);
   // What sequences do not share may be another kernel's.
   const attention_config own = schedule.list.apart ? schedule_sm80::own_config(config) : config;
   const block_work own_work = work_of_blocks(own, parts[0]);

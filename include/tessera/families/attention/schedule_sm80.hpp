@@ -196,7 +196,7 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
   return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
 }
 
-/// Blocks of a multiprocessor that have room for their tiles where they find items of single
+/// Warps of a multiprocessor that have room for their tiles where blocks find items of single
 /// tokens.
 inline constexpr int planned_warps = 4;
 /// Items of such a batch: a sequence has parts of its own share of the keys that it and those
@@ -204,8 +204,7 @@ inline constexpr int planned_warps = 4;
 /// below 4.5.
 inline constexpr int least_planned_part = 32;
 constexpr std::int64_t planned_items_for(std::int64_t sequences, std::int64_t heads,
-                                         int multiprocessors) noexcept {
-  const std::int64_t slots = std::int64_t{std::max(1, multiprocessors)} * planned_warps;
+                                         std::int64_t slots) noexcept {
   return sequences + 9 * slots / (2 * std::max<std::int64_t>(1, heads)) + 8;
 }
 
@@ -322,7 +321,8 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
     list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
     if (finds_items(kernel, sizes)) {
-      list.planned = planned_items_for(sizes.batch, heads, multiprocessors);
+      const std::int64_t slots = std::int64_t{std::max(1, multiprocessors)} * planned_warps;
+      list.planned = planned_items_for(sizes.batch, heads, slots);
       list.places = std::max(list.places, list.planned);
     }
   }

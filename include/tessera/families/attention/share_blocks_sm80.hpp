@@ -15,14 +15,26 @@
 namespace tessera::schedule_sm80 {
 
 /// How many warps the blocks of such a call have, each with a part of the block's keys, and how
-/// many blocks a work tile: what the warps of a block have is added up there.
+/// many blocks a work tile: what the warps of a block have is added up there. Blocks have room for
+/// `most_parts` warps; those that find items, with a tile more each, for `most_planned_parts`.
 constexpr void share_blocks(schedule& cut, const attention_config& config, const call_sizes& sizes,
-                            int multiprocessors, int most_parts) noexcept {
+                            int multiprocessors, int most_parts, int most_planned_parts) noexcept {
   const attention_config kernel = resolved(config);
   const std::int64_t all = std::max(1, multiprocessors);
   if (cut.list.used) {
     // Items and places were counted for as many blocks as the kernel's others run side by side.
-    cut.list.slots = static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * planned_warps));
+    const auto limit_slots = [&](std::int64_t of_multiprocessor) {
+      cut.list.slots =
+          static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * of_multiprocessor));
+    };
+    limit_slots(planned_warps);
+    if (cut.list.planned > 0) {
+      // Two blocks of two warps on each multiprocessor: fewer sequences are cut, and fewer blocks
+      // look for an item. Of four warps all would wait for that.
+      cut.parts = kernel.head_dim > 64 && most_planned_parts >= planned_warps ? 2 : 1;
+      limit_slots(planned_warps / cut.parts);
+      cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, cut.list.slots);
+    }
     return;
   }
   const paged_keys keys{std::max<std::int64_t>(1, cut.work_tiles),
@@ -30,11 +42,14 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
                         product(kernel.block_kv, sizes.bytes_of_key)};
   const std::int64_t most_of_tile = cut.splits;
   double least = 0.0;
-  for (const int parts : {1, 2, 3, 4, 6}) {
+  for (const int parts : {1, 2, 3, 4}) {
     const std::int64_t slots = all * (kernel.tiling.blocks_per_sm / parts);
     if (parts > most_parts || parts > keys.key_tiles || (parts > 1 && keys.tiles > slots)) break;
+    // No more splits than a warp combines at once, several warps no more than in one group of
+    // lanes: 33 splits of three warps took 136 us of 131,072 keys, 16 of four 128 (one H200).
+    const std::int64_t at_once = many_splits * (parts == 1 ? groups_of_many : 1);
     const std::int64_t most = std::max<std::int64_t>(
-        1, std::min({slots / keys.tiles, most_of_tile, keys.key_tiles / parts}));
+        1, std::min({slots / keys.tiles, most_of_tile, at_once, keys.key_tiles / parts}));
     for (std::int64_t splits = 1; splits <= most; ++splits) {
       const double time = time_of_splits(keys, splits, static_cast<int>(all), parts);
       if (least > 0.0 && time >= least) continue;
@@ -47,12 +62,13 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
 }
 
-/// The cut of any call, of which a device's blocks have room for `most_parts` such warps.
+/// The cut of any call on a device whose blocks have room for so many such warps.
 constexpr schedule shared_schedule_of(const attention_config& config, const call_sizes& sizes,
-                                      int multiprocessors, int most_parts) noexcept {
+                                      int multiprocessors, int most_parts,
+                                      int most_planned_parts) noexcept {
   schedule cut = schedule_of(config, sizes, multiprocessors);
   if (are_grouped(config, sizes) && sizes.prefixes == 0) {
-    share_blocks(cut, config, sizes, multiprocessors, most_parts);
+    share_blocks(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
   }
   return cut;
 }

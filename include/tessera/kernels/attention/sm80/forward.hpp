@@ -133,8 +133,8 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
       if (!iterator::visits_all || again) kv.copy_first(pass, now.index);
       kv.clear_columns();
       kv.begin(pass, now);
-      if (Traits::keeps_sources || Traits::shape.threads.q_in_registers || Traits::grouped ||
-          block.changes_queries) {
+      if (!Traits::grouped && (Traits::keeps_sources || Traits::shape.threads.q_in_registers ||
+                               block.changes_queries)) {
         kv.wait_for_queries();
         change_queries<Traits>(args, block, q_tile);
         load_queries(warp, q_tile);
@@ -146,6 +146,10 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         // Scores: S = Q K^T. Where the next keys lie is read from shared memory among the products.
         if constexpr (Traits::grouped) {
           kv.prefetch_tile(now);
+          if (now.index == pass.keys.first_tile) {  // queries have come with the first keys
+            change_queries<Traits>(args, block, q_tile);
+            load_queries(warp, q_tile);
+          }
         } else {
           const auto values_ahead = kv.locate_values(now, next);
           kv.wait_for_keys();
@@ -229,7 +233,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     if (args.call.v_token_scales.data != nullptr) finish_value_max(warp);
   }
   if constexpr (Traits::grouped) {
-    if (!join_parts(warp, q_tile)) return args.splits > 1;
+    if (!join_parts(warp, q_tile)) return Traits::single && args.splits > 1;
   }
   const typename warp_work<Traits, state>::results results(warp, q_tile);
   if constexpr (Traits::paged && !Traits::single) {

@@ -314,7 +314,7 @@ class group_epilogue {
     const int own_row = 2 * t + g % 2;  // of the lanes with two heads each finishes one
     float own_scale = 0.0f;
     if (own_row < block_.work.used) {
-      const query_row row = query_at(args_, block_, own_row);
+      const query_row row = row_at(own_row);
       const prim::softmax_result result = finished_sums<takes_codes(Traits::config)>(
           args_, row.head, g % 2 == 0 ? states[0] : states[1]);
       own_scale = result.scale;
@@ -322,20 +322,32 @@ class group_epilogue {
     }
     const float scales[2] = {__shfl_sync(prim::cuda::all_lanes, own_scale, t),
                              __shfl_sync(prim::cuda::all_lanes, own_scale, t + 4)};
+    const auto for_each_word = [&](const auto& store) {
 #pragma unroll
-    for (int d = 0; d < Traits::v_groups; ++d) {
+      for (int d = 0; d < Traits::v_groups; ++d) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float(&sums)[4] = warp_.out[d].at;
-        const std::uint32_t word = prim::cuda::transposed_tile(
-            words::pack(sums[2 * half] * scales[0], sums[2 * half + 1] * scales[1]));
-        prim::cuda::store_shared_4(q_tile_ +
-                                       tile::offset(static_cast<std::uint32_t>(g),
-                                                    static_cast<std::uint32_t>(2 * d + half)) +
-                                       static_cast<std::uint32_t>(t) * 4,
-                                   word);
+        for (int half = 0; half < 2; ++half) {
+          const float(&sums)[4] = warp_.out[d].at;
+          store(2 * d + half, prim::cuda::transposed_tile(words::pack(
+                                  sums[2 * half] * scales[0], sums[2 * half + 1] * scales[1])));
+        }
       }
+    };
+    // Column 8 chunk + 2t of head g and the next: straight to where they belong, or gathered first.
+    if (args_.aligned_out) {
+      const query_row row = row_at(g);
+      std::uint16_t* const out = output_row<Traits>(args_, block_, row.query, row.head) + 2 * t;
+      for_each_word([&](int chunk, std::uint32_t word) {
+        if (g < block_.work.used) *reinterpret_cast<std::uint32_t*>(out + 8 * chunk) = word;
+      });
+      return;
     }
+    for_each_word([&](int chunk, std::uint32_t word) {
+      prim::cuda::store_shared_4(
+          q_tile_ + tile::offset(static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(chunk)) +
+              static_cast<std::uint32_t>(t) * 4,
+          word);
+    });
     __syncwarp();
     write_gathered_rows<Traits>(args_, block_, q_tile_, 0, block_.work.used);
   }
@@ -348,7 +360,7 @@ class group_epilogue {
       const prim::softmax_state state = state_of(warp_, e);
       const int r = warp_type::lane() % 4 * 2 + e;
       if (r >= block_.work.used) continue;
-      const std::int64_t at = place_of(r, query_at(args_, block_, r));
+      const std::int64_t at = place_of(r, row_at(r));
       if (g == 0) {
         args_.partial_stats[2 * at] = maximum_left(state);
         args_.partial_stats[2 * at + 1] = state.denominator;
@@ -363,6 +375,11 @@ class group_epilogue {
   }
 
  private:
+  /// The only query, and head `r` of the group.
+  __device__ __forceinline__ query_row row_at(int r) const {
+    return {0, block_.work.kv_head * static_cast<int>(args_.group.value) + r};
+  }
+
   const launch_args& args_;
   const State& block_;
   const warp_type& warp_;

@@ -202,15 +202,17 @@ struct paged_tokens<Place, Scaled>::tile : slots_of_scales<Scaled> {
   token_place places[parts];
 
   __device__ __forceinline__ const Place* row(std::int64_t stride, int token) const {
-    const int in_tile = token - first;
+    const auto in_tile = static_cast<unsigned>(token - first);
     std::int64_t offset = 0;
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       const token_place& place = places[part];
       const std::int64_t own = min(place.number, last_page) * page_stride + place.slot * stride;
-      if (parts == 1 || in_tile / prim::cuda::warp_size == part) offset = own;
+      if (parts == 1 || in_tile / prim::cuda::warp_size == static_cast<unsigned>(part))
+        offset = own;
     }
-    return page0 + __shfl_sync(prim::cuda::all_lanes, offset, in_tile % prim::cuda::warp_size);
+    return page0 + __shfl_sync(prim::cuda::all_lanes, offset,
+                               static_cast<int>(in_tile % prim::cuda::warp_size));
   }
 
   /// Where tokens may have scales: those of the lane's tokens.

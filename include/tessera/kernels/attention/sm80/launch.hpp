@@ -349,10 +349,12 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     return done;
   const bool grouped = are_grouped_tokens<Kernel, Hooks>(args);
   if constexpr (has_group_tokens<Kernel, Hooks>) {
-    using traits = kernel_traits<Kernel, 0, group_tokens<false>>;
+    using numbered = kernel_traits<Kernel, 0, group_tokens<false>>;
+    using listed = kernel_traits<Kernel, 0, group_tokens<true>>;
     if (grouped) {
       schedule_sm80::share_blocks(place.cut, Kernel::config, schedule_sm80::sizes_of(args),
-                                  context.threads, parts_on<traits>(place.device));
+                                  context.threads, parts_on<numbered>(place.device),
+                                  parts_on<listed>(place.device));
     }
   }
   if constexpr (are_paged(Kernel::config.keys)) {

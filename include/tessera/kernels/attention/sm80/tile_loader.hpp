@@ -91,13 +91,14 @@ struct tile_loader {
   static __device__ __forceinline__ void copy_pass(int pass, std::uint32_t to, const Walk& walk,
                                                    int left, int width, unsigned chunk) {
     const unsigned chunks = static_cast<unsigned>(width) / 8;
+    const auto* const row = walk.at();  // of pages: shuffles, which ptxas keeps as often as written
 #pragma unroll
     for (int line = 0; line < Tile::lines; ++line) {
       const bool inside = static_cast<unsigned>(line) * 8 + chunk < chunks;
       prim::cuda::copy_async_16_if(
           inside && pass * rows_at_once < left,
           Tile::down(to, pass * rows_at_once) + static_cast<std::uint32_t>(line * 128),
-          walk.at() + line * 64);
+          row + line * 64);
     }
   }
   /// From one pass to another.
