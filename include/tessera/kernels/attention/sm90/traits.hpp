@@ -180,15 +180,23 @@ struct kernel_traits {
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
   static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
-  /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
-  /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
-  /// have no registers left for it.
-  static constexpr bool stores_boxes =
-      !codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2;
+  /// Finished rows leave by the copy unit, from the place of their queries if there is a second
+  /// one, else from a place that warpgroups take turns with (row_store.hpp). Rows that classify
+  /// tiles have no registers left for it.
+  static constexpr bool stores_boxes = !codes_of_heads && (!classifies || walks_tiles) &&
+                                       v_panels <= qk_panels &&
+                                       (q_stages == 2 || sm90_stages::of(config).out);
+  static constexpr bool stages_out = stores_boxes && q_stages == 1;
+  static_assert(!stages_out || consumers == 2);
+  /// The only place of queries is free behind the last products with keys, not behind all others.
+  static constexpr bool frees_queries_early = stages_out && !trusts_reference && !walks_tiles;
+  static constexpr int out_panel_bytes =
+      stages_out ? rows_of_warpgroup * prim::cuda::panel_row_bytes : q_panel_bytes;
 };
 
 /// Rows of a warp of a consumer.
 inline constexpr int rows_of_warp = 16;
+inline constexpr int warps_of_warpgroup = rows_of_warpgroup / rows_of_warp;
 
 /// The same for score modification, which is not to cap again what has been capped.
 template <class Traits>
@@ -205,15 +213,14 @@ struct planned_tile
     : std::conditional_t<Traits::whole_tiles, listed_tiles,
                          std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk>> {
   work_tile work;
-  bool follows = false;  ///< the block has had another work tile
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
-  int query_offset = 0;                  ///< from a query to the key position that it stands at
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
+  int query_offset = 0;                  ///< from a query to the key position that it stands at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
   int first_key = 0, last_key = 0;       ///< of a listed item: it has keys between these
+  int partials_of_row = 1;               ///< how far what a row leaves is from that of the row before
   std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
-  int partials_of_row = 1;               ///< how far that of the next row is from it
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   std::conditional_t<Traits::whole_tiles, keys_from_first<Traits::block_q>,
                      row_keys[Traits::block_q]>
@@ -229,43 +236,6 @@ __device__ __forceinline__ int keys_of_tile(const planned_tile<Traits>& planned,
     return tile;
   }
 }
-
-/// Shared memory of a block.
-template <class Traits>
-struct shared_plan {
-  alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
-  alignas(1024) unsigned char k[Traits::kv_stages][Traits::k_bytes];
-  alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
-  planned_tile<Traits> tile[2];
-  prim::cuda::ring_barriers<2> of_tile;
-  std::uint64_t of_work[2];   ///< full once the producer may bring the tile
-  std::uint64_t next_wanted;  ///< the producer is about to end a tile
-  [[no_unique_address]] std::conditional_t<Traits::whole_tiles, tile_order, own_order> order;
-  float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
-  bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
-  prim::cuda::ring_barriers<Traits::q_stages> of_q;
-  prim::cuda::ring_barriers<Traits::kv_stages> of_k;
-  prim::cuda::ring_barriers<Traits::kv_stages> of_v;
-
-  /// By one thread.
-  __device__ __forceinline__ void init_barriers() {
-    of_tile.init(prim::cuda::warp_size, Traits::consumer_warps + 1);
-    of_q.init(1, Traits::consumer_warps);
-    of_k.init(1, Traits::consumer_warps);
-    of_v.init(1, Traits::consumer_warps);
-    for (std::uint64_t& known : of_work) {
-      prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
-    }
-    prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
-    if constexpr (Traits::whole_tiles) {
-      prim::cuda::init_barrier(prim::cuda::shared_address(&order.is_there), 1);
-    }
-  }
-};
-
-template <class Traits>
-constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
-                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays

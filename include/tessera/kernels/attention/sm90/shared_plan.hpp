@@ -1,0 +1,101 @@
+// What a block of the wgmma kernels has in shared memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <tessera/families/attention/config.hpp>
+#include <tessera/kernels/attention/sm90/key_tiles.hpp>
+#include <tessera/kernels/attention/sm90/traits.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/tensor_map.hpp>
+#include <tessera/prim/cuda/warp.hpp>
+
+namespace tessera::kernels::attention::sm90 {
+
+/// stages_out: where a warpgroup leaves finished rows.
+template <class Traits>
+struct out_place {
+  alignas(1024) unsigned char rows[Traits::v_panels * Traits::out_panel_bytes];
+};
+struct no_out_place {};
+
+/// Finished rows on their way to the warp that has them written (row_store.hpp).
+template <class Traits>
+struct row_signals {
+  /// Full once a warpgroup is done with its rows of a work tile, of whose place they are.
+  std::uint64_t are_done[Traits::consumers][2];
+  std::uint64_t have_left[Traits::consumers];  ///< stages_out: shared memory
+  bool wait[2][Traits::consumer_warps];        ///< to be written: all of a warp's
+
+  __device__ __forceinline__ void init() {
+    for (int n = 0; n < Traits::consumers; ++n) {
+      for (std::uint64_t& done : are_done[n]) {
+        prim::cuda::init_barrier(prim::cuda::shared_address(&done), warps_of_warpgroup);
+      }
+      prim::cuda::init_barrier(prim::cuda::shared_address(have_left + n), 1);
+    }
+  }
+};
+struct no_row_signals {
+  __device__ __forceinline__ void init() {}
+};
+
+/// Shared memory of a block.
+template <class Traits>
+struct shared_plan {
+  alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
+  alignas(1024) unsigned char k[Traits::kv_stages][Traits::k_bytes];
+  alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
+  [[no_unique_address]] std::conditional_t<Traits::stages_out, out_place<Traits>, no_out_place> out;
+  planned_tile<Traits> tile[2];
+  prim::cuda::ring_barriers<2> of_tile;
+  std::uint64_t of_work[2];   ///< full once the producer may bring the tile
+  std::uint64_t next_wanted;  ///< the producer is about to end a tile
+  [[no_unique_address]] std::conditional_t<Traits::whole_tiles, tile_order, own_order> order;
+  float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
+  bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
+  [[no_unique_address]] std::conditional_t<Traits::stores_boxes, row_signals<Traits>,
+                                           no_row_signals>
+      rows;
+  prim::cuda::ring_barriers<Traits::q_stages> of_q;
+  prim::cuda::ring_barriers<Traits::kv_stages> of_k;
+  prim::cuda::ring_barriers<Traits::kv_stages> of_v;
+
+  /// By one thread.
+  __device__ __forceinline__ void init_barriers() {
+    of_tile.init(prim::cuda::warp_size, Traits::consumer_warps + 1 + (Traits::stores_boxes ? 1 : 0));
+    // Of queries in whose place rows leave, the one who has them written.
+    of_q.init(1, Traits::stores_boxes && !Traits::stages_out ? 1 : Traits::consumer_warps);
+    rows.init();
+    of_k.init(1, Traits::consumer_warps);
+    of_v.init(1, Traits::consumer_warps);
+    for (std::uint64_t& known : of_work) {
+      prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
+    }
+    prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
+    if constexpr (Traits::whole_tiles) {
+      prim::cuda::init_barrier(prim::cuda::shared_address(&order.is_there), 1);
+    }
+  }
+};
+
+/// stores_boxes: where the finished rows of a warpgroup lie; `stage`: of the work tile's place.
+template <class Traits>
+__device__ __forceinline__ std::uint32_t place_of_finished_rows(shared_plan<Traits>& shared,
+                                                                std::uint32_t stage,
+                                                                int warpgroup) {
+  if constexpr (Traits::stages_out) {
+    return prim::cuda::shared_address(&shared.out);
+  } else {
+    return prim::cuda::shared_address(&shared.q[stage]) +
+           warpgroup * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+  }
+}
+
+template <class Traits>
+constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
+                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
+
+}  // namespace tessera::kernels::attention::sm90
