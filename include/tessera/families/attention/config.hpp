@@ -175,7 +175,6 @@ constexpr int sm90_columns(int head_dim) noexcept {
 struct sm90_stages {
   int q = 1;
   int kv = 2;
-  bool out = false;  ///< a place for the finished rows of one warpgroup
 
   static constexpr int bytes_with(const attention_config& config, sm90_stages stages) noexcept {
     const int bytes = static_cast<int>(size_of(config.type));
@@ -183,12 +182,10 @@ struct sm90_stages {
     const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
     const int qk = line_bytes(config.head_dim);
     const int v = bytes == 1 ? v_head_dim : line_bytes(v_head_dim);
-    const int others = config.block_q > 192 ? 7168 : stages.out ? 3072 : 5120;
-    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) +
-           (stages.out ? 64 * v : 0) + others;
+    const int others = config.block_q > 192 ? 7168 : 5120;
+    return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + others;
   }
-  /// A second tile of queries, then a third of keys and values, where there is room; of rows with
-  /// one tile of queries then a place for finished ones.
+  /// A second tile of queries, then a third of keys and values, where there is room.
   static constexpr sm90_stages of(const attention_config& config) noexcept {
     const auto fits = [&](sm90_stages stages) {
       return bytes_with(config, stages) <= most_shared_memory_bytes_sm90;
@@ -196,8 +193,6 @@ struct sm90_stages {
     sm90_stages stages;
     if (fits({2, 2})) stages.q = 2;
     if (fits({stages.q, 3})) stages.kv = 3;
-    stages.out = stages.q == 1 && size_of(config.type) == 2 && config.block_q == 128 &&
-                 fits({stages.q, stages.kv, true});
     return stages;
   }
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/kernels/attention/sm90/careful_row.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
@@ -15,6 +16,16 @@
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
+
+/// Adds 0 times two elements of 16 bits to two sums, which are 0 until one of them is not finite.
+template <class Element>
+__device__ __forceinline__ void add_zero_times(std::uint32_t& sums, std::uint32_t word) {
+  if constexpr (std::is_same_v<Element, bf16>) {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
+  } else {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
+  }
+}
 
 template <class Traits>
 class epilogue {
@@ -32,14 +43,14 @@ class epilogue {
         warpgroup_(warpgroup),
         stage_(stage) {}
 
-  /// Writes the warpgroup's rows, or leaves them to be written (row_store.hpp). `any_keys`: some row
-  /// sees some key.
+  /// Writes the warpgroup's rows, or leaves them to be written (row_store.hpp). `any_keys`: some
+  /// row sees some key.
   __device__ __forceinline__ void write(bool any_keys) const {
     const int thread = static_cast<int>(prim::cuda::thread_index());
     const int row = row_of_lane(thread, warpgroup_);
     const int first_of_warp = row - thread % 32 / 4;
     // Products of the warpgroup have read the queries, in whose place rows are to lie.
-    if constexpr (Traits::stores_boxes && !Traits::stages_out) {
+    if constexpr (Traits::stores_boxes) {
       prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
     }
     if (first_of_warp >= planned_.work.rows) return;
@@ -181,15 +192,17 @@ class epilogue {
     float sum[2], scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
-    const unsigned wrong = wrong_rows(row, sum);
+    const int end_of_warp = row - thread % 32 / 4 + rows_of_warp;
+    const bool leaves =
+        Traits::stores_boxes && args_.boxed_out && end_of_warp <= planned_.work.used;
+    // What is left is looked at on the way: where nothing else is reported, that will do.
+    const bool looks_later = leaves && scales_alone();
+    unsigned wrong = looks_later ? 0 : wrong_rows(row, sum);
     scale_rows(thread, row, sum, wrong, scale);
     if constexpr (Traits::stores_boxes) {
-      const int end_of_warp = row - thread % 32 / 4 + rows_of_warp;
-      if (args_.boxed_out && wrong == 0 && end_of_warp <= planned_.work.used) {
-        leave_to_copy_unit(thread, scale);
-        return wrong;
-      }
+      if (leaves && wrong == 0 && leave_to_copy_unit(thread, sum, scale)) return 0;
     }
+    if (looks_later) wrong = wrong_rows(row, sum);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = row + 8 * half;
@@ -199,14 +212,17 @@ class epilogue {
     return wrong;
   }
 
-  /// All rows of the warp to shared memory, for the copy unit.
-  __device__ __forceinline__ void leave_to_copy_unit(int thread, const float (&scale)[2]) const {
+  /// All rows of the warp to shared memory, for the copy unit. False if they are not to be written:
+  /// one of them may be wrong, or has an infinite element.
+  __device__ __forceinline__ bool leave_to_copy_unit(int thread, const float (&sum)[2],
+                                                     const float (&scale)[2]) const {
     const int lane = thread % prim::cuda::warp_size;
     const int warp = thread % prim::cuda::warpgroup_size / prim::cuda::warp_size;
-    const std::uint32_t rows = place_of_finished_rows(shared_, stage_, warpgroup_) +
+    const std::uint32_t rows = place_of_rows(shared_, stage_, warpgroup_) +
                                warp * rows_of_warp * prim::cuda::panel_row_bytes;
     // Lane l gives the address of row l % 16 of the first eight columns or of the next.
     const int line = lane % rows_of_warp;
+    std::uint32_t zero[2] = {};  // two of 16 bits, unless an element is not finite
 #pragma unroll
     for (int i = 0; i < Traits::v_columns / 16; ++i) {
       std::uint32_t word[4];
@@ -215,14 +231,21 @@ class epilogue {
         const int from = 8 * i + 2 * part;
         word[part] = pack_out<Traits>(args_, lane_.out[from] * scale[part % 2],
                                       lane_.out[from + 1] * scale[part % 2]);
+        add_zero_times<typename Traits::element>(zero[part % 2], word[part]);
       }
       const int chunk = i % 4 * 2 + lane / rows_of_warp;
-      prim::cuda::store_matrices(rows + i / 4 * Traits::out_panel_bytes +
+      prim::cuda::store_matrices(rows + i / 4 * Traits::q_panel_bytes +
                                      line * prim::cuda::panel_row_bytes + (chunk ^ line % 8) * 16,
                                  word);
     }
     prim::cuda::show_writes_to_async_units();
+    constexpr std::uint32_t without_signs = 0x7fff7fff;
+    bool right = ((zero[0] | zero[1]) & without_signs) == 0;
+#pragma unroll
+    for (const float of_row : sum) right = right && of_row > 0.0f && of_row < 3e38f;
+    if (prim::cuda::any_of_warp(!right)) return false;
     if (lane == 0) shared_.rows.wait[stage_][warpgroup_ * warps_of_warpgroup + warp] = true;
+    return true;
   }
 
   /// Columns 8 i + 2 q and the next of a row are in lane q of the quad: exchanged, so that each

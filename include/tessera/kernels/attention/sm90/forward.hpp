@@ -139,7 +139,7 @@ class consumer {
         next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first);
       }
     }
-    if constexpr (!Traits::stores_boxes || Traits::stages_out) {
+    if constexpr (!Traits::stores_boxes) {
       if (!Traits::frees_queries_early || !any_keys) release(barriers_of_q(), q_place());
     }
     if (any_keys) {
@@ -153,7 +153,6 @@ class consumer {
       release_values();
     }
     pass_tiles(planned, uniform(of_block.first), first);
-    if constexpr (Traits::stages_out) wait_for_turn();
     bool any_sums = own.first < own.last;
     if constexpr (Traits::lists) {
       if (is_listed<Traits>(args_) && planned.first_partial >= 0) {
@@ -318,16 +317,8 @@ class consumer {
   }
   /// The queries of the warpgroup's rows.
   __device__ __forceinline__ std::uint32_t places_of_rows() const {
-    return prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
-           warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+    return place_of_rows(shared_, q_place().stage(), warpgroup_);
   }
-  /// stages_out: until the other warpgroup's rows have left the place of finished rows, those of
-  /// this work tile if it is the first of the two, else those of the one before.
-  __device__ __forceinline__ void wait_for_turn() {
-    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared_.rows.have_left[1 - warpgroup_]),
-                               tile_place_.stage() ^ static_cast<std::uint32_t>(1 - warpgroup_));
-  }
-
   template <class Place>
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
     if (lane_index() == 0) place.release(barriers);

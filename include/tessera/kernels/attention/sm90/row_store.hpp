@@ -32,18 +32,11 @@ class row_storer {
       for (int n = 0; n < Traits::consumers; ++n) {
         tile_place_.wait_full(prim::cuda::shared_address(&shared_.rows.are_done[n]));
         if (lane() < warps * Traits::v_panels) store(planned.work, n);
-        if constexpr (Traits::stages_out) {
-          prim::cuda::wait_for_reads_of_stores();
-          __syncwarp();
-          if (lane() == 0) prim::cuda::arrive(prim::cuda::shared_address(&shared_.rows.have_left[n]));
-        }
       }
-      if constexpr (!Traits::stages_out) prim::cuda::wait_for_reads_of_stores();
+      prim::cuda::wait_for_reads_of_stores();
       __syncwarp();
       if (lane() == 0) {
-        if constexpr (!Traits::stages_out) {
-          tile_place_.release(prim::cuda::shared_address(&shared_.of_q));
-        }
+        tile_place_.release(prim::cuda::shared_address(&shared_.of_q));
         tile_place_.release(barriers);
       }
     }
@@ -62,14 +55,13 @@ class row_storer {
     const int warp = lane() % warps;
     const int panel = lane() / warps;
     if (!shared_.rows.wait[tile_place_.stage()][warpgroup * warps + warp]) return;
-    const query_row at =
-        query_of(args_, work, warpgroup * rows_of_warpgroup + warp * rows_of_warp);
-    const std::uint32_t rows = place_of_finished_rows(shared_, tile_place_.stage(), warpgroup);
-    prim::cuda::store_box(maps_.out,
-                          rows + warp * rows_of_warp * prim::cuda::panel_row_bytes +
-                              panel * Traits::out_panel_bytes,
-                          {panel * prim::cuda::panel_columns, at.head, work.q_begin + at.query,
-                           entry_of_rows<Traits>(args_, work)});
+    const query_row at = query_of(args_, work, warpgroup * rows_of_warpgroup + warp * rows_of_warp);
+    const std::uint32_t rows = place_of_rows(shared_, tile_place_.stage(), warpgroup);
+    prim::cuda::store_box(
+        maps_.out,
+        rows + warp * rows_of_warp * prim::cuda::panel_row_bytes + panel * Traits::q_panel_bytes,
+        {panel * prim::cuda::panel_columns, at.head, work.q_begin + at.query,
+         entry_of_rows<Traits>(args_, work)});
     prim::cuda::commit_stores();
   }
 

@@ -14,27 +14,18 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// stages_out: where a warpgroup leaves finished rows.
-template <class Traits>
-struct out_place {
-  alignas(1024) unsigned char rows[Traits::v_panels * Traits::out_panel_bytes];
-};
-struct no_out_place {};
-
 /// Finished rows on their way to the warp that has them written (row_store.hpp).
 template <class Traits>
 struct row_signals {
   /// Full once a warpgroup is done with its rows of a work tile, of whose place they are.
   std::uint64_t are_done[Traits::consumers][2];
-  std::uint64_t have_left[Traits::consumers];  ///< stages_out: shared memory
-  bool wait[2][Traits::consumer_warps];        ///< to be written: all of a warp's
+  bool wait[2][Traits::consumer_warps];  ///< to be written: all of a warp's
 
   __device__ __forceinline__ void init() {
-    for (int n = 0; n < Traits::consumers; ++n) {
-      for (std::uint64_t& done : are_done[n]) {
+    for (auto& places : are_done) {
+      for (std::uint64_t& done : places) {
         prim::cuda::init_barrier(prim::cuda::shared_address(&done), warps_of_warpgroup);
       }
-      prim::cuda::init_barrier(prim::cuda::shared_address(have_left + n), 1);
     }
   }
 };
@@ -48,7 +39,6 @@ struct shared_plan {
   alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
   alignas(1024) unsigned char k[Traits::kv_stages][Traits::k_bytes];
   alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
-  [[no_unique_address]] std::conditional_t<Traits::stages_out, out_place<Traits>, no_out_place> out;
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
   std::uint64_t of_work[2];   ///< full once the producer may bring the tile
@@ -65,9 +55,10 @@ struct shared_plan {
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
-    of_tile.init(prim::cuda::warp_size, Traits::consumer_warps + 1 + (Traits::stores_boxes ? 1 : 0));
+    of_tile.init(prim::cuda::warp_size,
+                 Traits::consumer_warps + 1 + (Traits::stores_boxes ? 1 : 0));
     // Of queries in whose place rows leave, the one who has them written.
-    of_q.init(1, Traits::stores_boxes && !Traits::stages_out ? 1 : Traits::consumer_warps);
+    of_q.init(1, Traits::stores_boxes ? 1 : Traits::consumer_warps);
     rows.init();
     of_k.init(1, Traits::consumer_warps);
     of_v.init(1, Traits::consumer_warps);
@@ -81,17 +72,12 @@ struct shared_plan {
   }
 };
 
-/// stores_boxes: where the finished rows of a warpgroup lie; `stage`: of the work tile's place.
+/// Where the queries of a warpgroup lie, and leave what is finished of its rows.
 template <class Traits>
-__device__ __forceinline__ std::uint32_t place_of_finished_rows(shared_plan<Traits>& shared,
-                                                                std::uint32_t stage,
-                                                                int warpgroup) {
-  if constexpr (Traits::stages_out) {
-    return prim::cuda::shared_address(&shared.out);
-  } else {
-    return prim::cuda::shared_address(&shared.q[stage]) +
-           warpgroup * rows_of_warpgroup * prim::cuda::panel_row_bytes;
-  }
+__device__ __forceinline__ std::uint32_t place_of_rows(shared_plan<Traits>& shared,
+                                                       std::uint32_t stage, int warpgroup) {
+  return prim::cuda::shared_address(&shared.q[stage]) +
+         warpgroup * rows_of_warpgroup * prim::cuda::panel_row_bytes;
 }
 
 template <class Traits>

@@ -180,18 +180,14 @@ struct kernel_traits {
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
   static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
-  /// Finished rows leave by the copy unit, from the place of their queries if there is a second
-  /// one, else from a place that warpgroups take turns with (row_store.hpp). Rows that classify
-  /// tiles have no registers left for it.
-  static constexpr bool stores_boxes = !codes_of_heads && (!classifies || walks_tiles) &&
-                                       v_panels <= qk_panels &&
-                                       (q_stages == 2 || sm90_stages::of(config).out);
-  static constexpr bool stages_out = stores_boxes && q_stages == 1;
-  static_assert(!stages_out || consumers == 2);
-  /// The only place of queries is free behind the last products with keys, not behind all others.
-  static constexpr bool frees_queries_early = stages_out && !trusts_reference && !walks_tiles;
-  static constexpr int out_panel_bytes =
-      stages_out ? rows_of_warpgroup * prim::cuda::panel_row_bytes : q_panel_bytes;
+  /// Finished rows leave by the copy unit, from the place of their queries (row_store.hpp), as
+  /// there is a second one. Rows that classify tiles have no registers left for it.
+  static constexpr bool stores_boxes =
+      !codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2;
+  /// The only place of queries is given back behind the last products with keys: nobody makes them
+  /// again, and it is known which tile is the last.
+  static constexpr bool frees_queries_early =
+      q_stages == 1 && !trusts_reference && !classifies && !walks_tiles;
 };
 
 /// Rows of a warp of a consumer.
@@ -219,8 +215,8 @@ struct planned_tile
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
   int first_key = 0, last_key = 0;       ///< of a listed item: it has keys between these
-  int partials_of_row = 1;               ///< how far what a row leaves is from that of the row before
-  std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
+  int partials_of_row = 1;          ///< how far what a row leaves is from that of the row before
+  std::int64_t first_partial = -1;  ///< place of what row 0 leaves; -1: rows are finished
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   std::conditional_t<Traits::whole_tiles, keys_from_first<Traits::block_q>,
                      row_keys[Traits::block_q]>
