@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <tessera/kernels/attention/sm90/careful_row.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
@@ -18,12 +17,12 @@
 namespace tessera::kernels::attention::sm90 {
 
 /// Adds 0 times two elements of 16 bits to two sums, which are 0 until one of them is not finite.
-template <class Element>
-__device__ __forceinline__ void add_zero_times(std::uint32_t& sums, std::uint32_t word) {
-  if constexpr (std::is_same_v<Element, bf16>) {
-    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
-  } else {
+__device__ __forceinline__ void add_zero_times(std::uint32_t& sums, std::uint32_t word,
+                                               dtype type) {
+  if (type == dtype::f16) {
     asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
   }
 }
 
@@ -50,7 +49,7 @@ class epilogue {
     const int row = row_of_lane(thread, warpgroup_);
     const int first_of_warp = row - thread % 32 / 4;
     // Products of the warpgroup have read the queries, in whose place rows are to lie.
-    if constexpr (Traits::stores_boxes) {
+    if constexpr (Traits::stores_boxes && !Traits::has_out_place) {
       prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
     }
     if (first_of_warp >= planned_.work.rows) return;
@@ -222,6 +221,10 @@ class epilogue {
                                warp * rows_of_warp * prim::cuda::panel_row_bytes;
     // Lane l gives the address of row l % 16 of the first eight columns or of the next.
     const int line = lane % rows_of_warp;
+    const dtype type = Traits::codes_of_heads ? args_.call.out_type : Traits::config.type;
+    if constexpr (Traits::has_out_place) {
+      prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared_.rows.have_left), stage_ ^ 1u);
+    }
     std::uint32_t zero[2] = {};  // two of 16 bits, unless an element is not finite
 #pragma unroll
     for (int i = 0; i < Traits::v_columns / 16; ++i) {
@@ -231,7 +234,7 @@ class epilogue {
         const int from = 8 * i + 2 * part;
         word[part] = pack_out<Traits>(args_, lane_.out[from] * scale[part % 2],
                                       lane_.out[from + 1] * scale[part % 2]);
-        add_zero_times<typename Traits::element>(zero[part % 2], word[part]);
+        add_zero_times(zero[part % 2], word[part], type);
       }
       const int chunk = i % 4 * 2 + lane / rows_of_warp;
       prim::cuda::store_matrices(rows + i / 4 * Traits::q_panel_bytes +

@@ -139,7 +139,7 @@ class consumer {
         next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first);
       }
     }
-    if constexpr (!Traits::stores_boxes) {
+    if constexpr (!Traits::stores_boxes || Traits::has_out_place) {
       if (!Traits::frees_queries_early || !any_keys) release(barriers_of_q(), q_place());
     }
     if (any_keys) {
@@ -317,7 +317,7 @@ class consumer {
   }
   /// The queries of the warpgroup's rows.
   __device__ __forceinline__ std::uint32_t places_of_rows() const {
-    return place_of_rows(shared_, q_place().stage(), warpgroup_);
+    return place_of_queries(shared_, q_place().stage(), warpgroup_);
   }
   template <class Place>
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {

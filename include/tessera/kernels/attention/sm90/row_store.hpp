@@ -31,12 +31,16 @@ class row_storer {
 #pragma unroll 1
       for (int n = 0; n < Traits::consumers; ++n) {
         tile_place_.wait_full(prim::cuda::shared_address(&shared_.rows.are_done[n]));
-        if (lane() < warps * Traits::v_panels) store(planned.work, n);
+        if (lane() < warps * Traits::out_panels) store(planned.work, n);
       }
       prim::cuda::wait_for_reads_of_stores();
       __syncwarp();
       if (lane() == 0) {
-        tile_place_.release(prim::cuda::shared_address(&shared_.of_q));
+        if constexpr (Traits::has_out_place) {
+          prim::cuda::arrive(prim::cuda::shared_address(&shared_.rows.have_left));
+        } else {
+          tile_place_.release(prim::cuda::shared_address(&shared_.of_q));
+        }
         tile_place_.release(barriers);
       }
     }
@@ -44,7 +48,7 @@ class row_storer {
 
  private:
   static constexpr int warps = warps_of_warpgroup;
-  static_assert(warps * Traits::v_panels <= prim::cuda::warp_size);
+  static_assert(warps * Traits::out_panels <= prim::cuda::warp_size);
 
   static __device__ __forceinline__ int lane() {
     return static_cast<int>(threadIdx.x) % prim::cuda::warp_size;

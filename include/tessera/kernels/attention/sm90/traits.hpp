@@ -180,10 +180,19 @@ struct kernel_traits {
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
   static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
-  /// Finished rows leave by the copy unit, from the place of their queries (row_store.hpp), as
-  /// there is a second one. Rows that classify tiles have no registers left for it.
+  /// f8_e4m3: a place for finished rows, which are twice as wide as their queries. Narrow heads
+  /// would spill 4 bytes.
+  static constexpr int out_panels =
+      (v_head_dim + prim::cuda::panel_columns - 1) / prim::cuda::panel_columns;
+  static constexpr int shared_bytes_with_out =
+      shared_memory_bytes(config) + out_panels * q_panel_bytes;
+  static constexpr bool has_out_place = codes_of_heads && !modifies && !drops && v_head_dim > 64 &&
+                                        shared_bytes_with_out <= most_shared_memory_bytes_sm90;
+  /// Finished rows leave by the copy unit, from there or from the place of their queries, as there
+  /// is a second one (row_store.hpp). Rows that classify tiles have no registers left for it.
   static constexpr bool stores_boxes =
-      !codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2;
+      has_out_place ||
+      (!codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2);
   /// The only place of queries is given back behind the last products with keys: nobody makes them
   /// again, and it is known which tile is the last.
   static constexpr bool frees_queries_early =
@@ -209,14 +218,14 @@ struct planned_tile
     : std::conditional_t<Traits::whole_tiles, listed_tiles,
                          std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk>> {
   work_tile work;
+  int query_offset = 0;  ///< from a query to the key position that it stands at
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
-  int query_offset = 0;                  ///< from a query to the key position that it stands at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
   int first_key = 0, last_key = 0;       ///< of a listed item: it has keys between these
-  int partials_of_row = 1;          ///< how far what a row leaves is from that of the row before
-  std::int64_t first_partial = -1;  ///< place of what row 0 leaves; -1: rows are finished
+  std::int64_t first_partial = -1;       ///< place of what row 0 leaves; -1: rows are finished
+  int partials_of_row = 1;               ///< how far that of the next row is from it
   tile_range tiles[Traits::consumers + 1];  ///< of warpgroups, then of the block
   std::conditional_t<Traits::whole_tiles, keys_from_first<Traits::block_q>,
                      row_keys[Traits::block_q]>
