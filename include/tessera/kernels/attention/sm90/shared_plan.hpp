@@ -17,7 +17,7 @@ namespace tessera::kernels::attention::sm90 {
 /// Where finished rows lie that are not to lie in the place of their queries.
 template <class Traits>
 struct out_place {
-  alignas(1024) unsigned char rows[Traits::out_panels * Traits::q_panel_bytes];
+  alignas(1024) unsigned char rows[Traits::out_bytes];
 };
 struct no_out_place {};
 
@@ -104,9 +104,8 @@ __device__ __forceinline__ std::uint32_t place_of_rows(shared_plan<Traits>& shar
 }
 
 template <class Traits>
-constexpr bool shared_plan_fits =
-    sizeof(shared_plan<Traits>) <=
-    static_cast<std::size_t>(Traits::has_out_place ? Traits::shared_bytes_with_out
-                                                   : shared_memory_bytes(Traits::config));
+constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
+                                      static_cast<std::size_t>(Traits::shared_bytes) &&
+                                  Traits::shared_bytes <= most_shared_memory_bytes_sm90;
 
 }  // namespace tessera::kernels::attention::sm90

@@ -172,9 +172,10 @@ struct kernel_traits {
   /// Words of weights that one product takes of a lane are four.
   static constexpr int weight_words = block_kv / step_columns * 4;
 
-  /// Places of queries, and of keys and of values.
+  /// Places of queries, and of keys and of values: of these more than other rows have room for
+  /// where four warpgroups come to the tiles of a diagonal one after the other.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int kv_stages = sm90_stages::of(config).kv;
+  static constexpr int kv_stages = sm90_stages::of(config).kv + (consumers == 4 ? 3 : 0);
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
@@ -184,10 +185,13 @@ struct kernel_traits {
   /// would spill 4 bytes.
   static constexpr int out_panels =
       (v_head_dim + prim::cuda::panel_columns - 1) / prim::cuda::panel_columns;
-  static constexpr int shared_bytes_with_out =
-      shared_memory_bytes(config) + out_panels * q_panel_bytes;
+  static constexpr int out_bytes = out_panels * q_panel_bytes;
   static constexpr bool has_out_place = codes_of_heads && !modifies && !drops && v_head_dim > 64 &&
-                                        shared_bytes_with_out <= most_shared_memory_bytes_sm90;
+                                        (shared_memory_bytes(config) + out_bytes <=
+                                         most_shared_memory_bytes_sm90);
+  static constexpr int shared_bytes =
+      shared_memory_bytes(config) + (has_out_place ? out_bytes : 0) +
+      (kv_stages - sm90_stages::of(config).kv) * (k_bytes + v_bytes);
   /// Finished rows leave by the copy unit, from there or from the place of their queries, as there
   /// is a second one (row_store.hpp). Rows that classify tiles have no registers left for it.
   static constexpr bool stores_boxes =
