@@ -5,40 +5,51 @@
 
 #include <tessera/kernels/attention/sm90/careful_row.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
-#include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
 
+/// Adds 0 times two elements of 16 bits to two sums, which are 0 until one of them is not finite.
+__device__ __forceinline__ void add_zero_times(std::uint32_t& sums, std::uint32_t word,
+                                               dtype type) {
+  if (type == dtype::f16) {
+    asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sums) : "r"(word), "r"(0));
+  }
+}
+
 template <class Traits>
 class epilogue {
  public:
-  /// `rows_at`: where the warpgroup's rows may leave from by the copy unit, in shared memory.
-  __device__ __forceinline__ epilogue(const launch_args& args, const tensor_maps& maps,
-                                      const typename Traits::hooks& hooks,
+  /// `stage`: the place of the work tile.
+  __device__ __forceinline__ epilogue(const launch_args& args, const typename Traits::hooks& hooks,
+                                      shared_plan<Traits>& shared,
                                       const planned_tile<Traits>& planned, lane_tile<Traits>& lane,
-                                      int warpgroup, std::uint32_t rows_at)
+                                      int warpgroup, std::uint32_t stage)
       : args_(args),
-        maps_(maps),
         hooks_(hooks),
+        shared_(shared),
         planned_(planned),
         lane_(lane),
         warpgroup_(warpgroup),
-        rows_at_(rows_at) {}
+        stage_(stage) {}
 
-  /// Writes the warpgroup's rows. `any_keys`: some row sees some key.
+  /// Writes the warpgroup's rows, or leaves them to be written (row_store.hpp). `any_keys`: some
+  /// row sees some key.
   __device__ __forceinline__ void write(bool any_keys) const {
     const int thread = static_cast<int>(prim::cuda::thread_index());
     const int row = row_of_lane(thread, warpgroup_);
     const int first_of_warp = row - thread % 32 / 4;
     // Products of the warpgroup have read the queries, in whose place rows are to lie.
-    if constexpr (Traits::stores_boxes) {
+    if constexpr (Traits::stores_boxes && !Traits::has_out_place) {
       prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
     }
     if (first_of_warp >= planned_.work.rows) return;
@@ -175,20 +186,22 @@ class epilogue {
     }
   }
 
-  /// Writes the warp's rows but those that are wrong, which it returns.
+  /// Writes the warp's rows but those that are wrong, which it returns, or leaves all of them.
   __device__ __forceinline__ unsigned finish(int thread, int row) const {
     float sum[2], scale[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] = prim::cuda::sum_of_quad(lane_.sum[half]);
-    const unsigned wrong = wrong_rows(row, sum);
+    const int end_of_warp = row - thread % 32 / 4 + rows_of_warp;
+    const bool leaves =
+        Traits::stores_boxes && args_.boxed_out && end_of_warp <= planned_.work.used;
+    // What is left is looked at on the way: where nothing else is reported, that will do.
+    const bool looks_later = leaves && scales_alone();
+    unsigned wrong = looks_later ? 0 : wrong_rows(row, sum);
     scale_rows(thread, row, sum, wrong, scale);
     if constexpr (Traits::stores_boxes) {
-      const int end_of_warp = row - thread % 32 / 4 + rows_of_warp;
-      if (args_.boxed_out && wrong == 0 && end_of_warp <= planned_.work.used) {
-        store_rows(thread, scale);
-        return wrong;
-      }
+      if (leaves && wrong == 0 && leave_to_copy_unit(thread, sum, scale)) return 0;
     }
+    if (looks_later) wrong = wrong_rows(row, sum);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = row + 8 * half;
@@ -198,13 +211,21 @@ class epilogue {
     return wrong;
   }
 
-  /// All rows of the warp by the copy unit, which goes on with it while the next work tile begins.
-  __device__ __forceinline__ void store_rows(int thread, const float (&scale)[2]) const {
+  /// All rows of the warp to shared memory, for the copy unit. False if they are not to be written:
+  /// one of them may be wrong, or has an infinite element.
+  __device__ __forceinline__ bool leave_to_copy_unit(int thread, const float (&sum)[2],
+                                                     const float (&scale)[2]) const {
     const int lane = thread % prim::cuda::warp_size;
     const int warp = thread % prim::cuda::warpgroup_size / prim::cuda::warp_size;
-    const std::uint32_t rows = rows_at_ + warp * rows_of_warp * prim::cuda::panel_row_bytes;
+    const std::uint32_t rows = place_of_rows(shared_, stage_, warpgroup_) +
+                               warp * rows_of_warp * prim::cuda::panel_row_bytes;
     // Lane l gives the address of row l % 16 of the first eight columns or of the next.
     const int line = lane % rows_of_warp;
+    const dtype type = Traits::codes_of_heads ? args_.call.out_type : Traits::config.type;
+    if constexpr (Traits::has_out_place) {
+      prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared_.rows.have_left), stage_ ^ 1u);
+    }
+    std::uint32_t zero[2] = {};  // two of 16 bits, unless an element is not finite
 #pragma unroll
     for (int i = 0; i < Traits::v_columns / 16; ++i) {
       std::uint32_t word[4];
@@ -213,6 +234,7 @@ class epilogue {
         const int from = 8 * i + 2 * part;
         word[part] = pack_out<Traits>(args_, lane_.out[from] * scale[part % 2],
                                       lane_.out[from + 1] * scale[part % 2]);
+        add_zero_times(zero[part % 2], word[part], type);
       }
       const int chunk = i % 4 * 2 + lane / rows_of_warp;
       prim::cuda::store_matrices(rows + i / 4 * Traits::q_panel_bytes +
@@ -220,17 +242,13 @@ class epilogue {
                                  word);
     }
     prim::cuda::show_writes_to_async_units();
-    __syncwarp();
-    if (lane != 0) return;
-    const work_tile& work = planned_.work;
-    const query_row at = query_of(args_, work, row_of_lane(thread, warpgroup_));
+    constexpr std::uint32_t without_signs = 0x7fff7fff;
+    bool right = ((zero[0] | zero[1]) & without_signs) == 0;
 #pragma unroll
-    for (int panel = 0; panel < Traits::v_panels; ++panel) {
-      prim::cuda::store_box(maps_.out, rows + panel * Traits::q_panel_bytes,
-                            {panel * prim::cuda::panel_columns, at.head, work.q_begin + at.query,
-                             entry_of_rows<Traits>(args_, work)});
-    }
-    prim::cuda::commit_stores();
+    for (const float of_row : sum) right = right && of_row > 0.0f && of_row < 3e38f;
+    if (prim::cuda::any_of_warp(!right)) return false;
+    if (lane == 0) shared_.rows.wait[stage_][warpgroup_ * warps_of_warpgroup + warp] = true;
+    return true;
   }
 
   /// Columns 8 i + 2 q and the next of a row are in lane q of the quad: exchanged, so that each
@@ -300,12 +318,12 @@ class epilogue {
   }
 
   const launch_args& args_;
-  const tensor_maps& maps_;
   const typename Traits::hooks& hooks_;
+  shared_plan<Traits>& shared_;
   const planned_tile<Traits>& planned_;
   lane_tile<Traits>& lane_;
   const int warpgroup_;
-  const std::uint32_t rows_at_;
+  const std::uint32_t stage_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

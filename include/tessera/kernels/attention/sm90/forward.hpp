@@ -18,12 +18,12 @@
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/score_products.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/trusted_weights.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
-#include <tessera/prim/cuda/box_store.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 #include <tessera/prim/cuda/warpgroup.hpp>
@@ -40,9 +40,9 @@ class consumer {
   using mods = score_mod<Traits>;
 
  public:
-  __device__ __forceinline__ consumer(const launch_args& args, const tensor_maps& maps,
-                                      const hooks_type& hooks, plan& shared, int warpgroup)
-      : args_(args), maps_(maps), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
+  __device__ __forceinline__ consumer(const launch_args& args, const hooks_type& hooks,
+                                      plan& shared, int warpgroup)
+      : args_(args), hooks_(hooks), shared_(shared), warpgroup_(warpgroup) {}
 
   /// All tiles of this block.
   __device__ __forceinline__ void run() {
@@ -52,10 +52,15 @@ class consumer {
       if (planned.work.sequence < 0) break;
       attend(planned);
       __syncwarp();
-      if (lane_index() == 0) tile_place_.release(barriers_of_tile());
+      if (lane_index() == 0) {
+        if constexpr (Traits::stores_boxes) {
+          prim::cuda::arrive(
+              tile_place_.full(prim::cuda::shared_address(&shared_.rows.are_done[warpgroup_])));
+        }
+        tile_place_.release(barriers_of_tile());
+      }
       tile_place_.advance();
     }
-    if constexpr (Traits::stores_boxes) wait_for_reads_of_stores();
   }
 
  private:
@@ -94,6 +99,7 @@ class consumer {
       mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
+      if (Traits::frees_queries_early && tile == first) release(barriers_of_q(), q_place());
       release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       bool hides = tile >= full_last || tile < full_first, begins = hides;
@@ -111,7 +117,6 @@ class consumer {
         kept.apply(lane_);
       }
       round_weights(lane_);
-      release_queries_before(planned);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
       wait_beside_products(tile > first);
@@ -134,8 +139,9 @@ class consumer {
         next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first);
       }
     }
-    if constexpr (!Traits::stores_boxes) release(barriers_of_q(), q_place());
-    if (!any_keys) release_queries_before(planned);
+    if constexpr (!Traits::stores_boxes || Traits::has_out_place) {
+      if (!Traits::frees_queries_early || !any_keys) release(barriers_of_q(), q_place());
+    }
     if (any_keys) {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
@@ -163,7 +169,7 @@ class consumer {
     rows_of(planned).write(any_sums);
   }
   __device__ __forceinline__ epilogue<Traits> rows_of(const planned_tile<Traits>& planned) {
-    return {args_, maps_, hooks_, planned, lane_, warpgroup_, places_of_rows()};
+    return {args_, hooks_, shared_, planned, lane_, warpgroup_, tile_place_.stage()};
   }
 
   /// Whether warpgroups are shown the same of the tiles that both go over.
@@ -209,6 +215,7 @@ class consumer {
     // Where nobody looks for maxima products may have to be made again.
     const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
+    if (Traits::frees_queries_early && !goes_on) release(barriers_of_q(), q_place());
     if (!keeps_keys) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
     const bool uncapped = modify_scores(planned, tile, hides, ahead);
@@ -308,26 +315,10 @@ class consumer {
   static __device__ __forceinline__ unsigned lane_index() {
     return prim::cuda::thread_index() % prim::cuda::warp_size;
   }
-  /// The queries of the warpgroup's rows, and where the rows leave from.
+  /// The queries of the warpgroup's rows.
   __device__ __forceinline__ std::uint32_t places_of_rows() const {
-    return prim::cuda::shared_address(&shared_.q[q_place().stage()]) +
-           warpgroup_ * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+    return place_of_queries(shared_, q_place().stage(), warpgroup_);
   }
-  /// The place of the queries of the work tile before, which rows have left.
-  __device__ __forceinline__ void release_queries_before(const planned_tile<Traits>& planned) {
-    if constexpr (Traits::stores_boxes) {
-      if (!planned.follows) return;
-      wait_for_reads_of_stores();
-      prim::cuda::ring_place<2> other = tile_place_;
-      other.advance();
-      release(barriers_of_q(), other);
-    }
-  }
-  /// The first lane of a warp asks for stores.
-  static __device__ __forceinline__ void wait_for_reads_of_stores() {
-    if (lane_index() == 0) prim::cuda::wait_for_reads_of_stores();
-  }
-
   template <class Place>
   static __device__ __forceinline__ void release(std::uint32_t barriers, const Place& place) {
     if (lane_index() == 0) place.release(barriers);
@@ -372,7 +363,6 @@ class consumer {
   }
 
   const launch_args& args_;
-  const tensor_maps& maps_;
   const hooks_type& hooks_;
   plan& shared_;
   const int warpgroup_;

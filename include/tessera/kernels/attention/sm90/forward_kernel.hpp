@@ -3,6 +3,8 @@
 
 #include <tessera/kernels/attention/sm90/forward.hpp>
 #include <tessera/kernels/attention/sm90/producer.hpp>
+#include <tessera/kernels/attention/sm90/row_store.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -38,9 +40,12 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
     if constexpr (traits::whole_tiles) {
       if (warp == 2) hooks.mask.sort_tiles(args, shared);
     }
+    if constexpr (traits::stores_boxes) {
+      if (warp == 3) row_storer<traits>(args, maps, shared).run();
+    }
   } else {
     prim::cuda::take_registers<traits::consumer_registers>();
-    consumer<traits>(args, maps, hooks, shared, warpgroup - 1).run();
+    consumer<traits>(args, hooks, shared, warpgroup - 1).run();
   }
 }
 

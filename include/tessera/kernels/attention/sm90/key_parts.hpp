@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/families/attention/schedule_sm90.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>

@@ -31,6 +31,7 @@
 #include <tessera/kernels/attention/sm90/launch_args.hpp>
 #include <tessera/kernels/attention/sm90/launch_listed.hpp>
 #include <tessera/kernels/attention/sm90/segment_runs.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/prim/common/hooks.hpp>
 #include <tessera/prim/common/workspace.hpp>
 #include <tessera/prim/cuda/arrival_table.hpp>

@@ -89,8 +89,9 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
     launched.boxed_out =
         rows_of_warp % heads == 0 && cut.heads_of_tile % heads == 0 &&
         prim::cuda::make_tensor_map(
-            maps.out, boxes_of<stored>(args.out, args.out_strides, args.v_head_dim, args.q_heads,
-                                       args.q_len, entries, heads, rows_of_warp / heads));
+            maps.out,
+            boxes_of<std::uint16_t>(args.out, args.out_strides, args.v_head_dim, args.q_heads,
+                                    args.q_len, entries, heads, rows_of_warp / heads));
   }
   if constexpr (Traits::paged) {
     const page_table& pages = args.pages;

@@ -19,6 +19,7 @@
 #include <tessera/kernels/attention/sm90/call_plan.hpp>
 #include <tessera/kernels/attention/sm90/forward_kernel.hpp>
 #include <tessera/kernels/attention/sm90/launch_args.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/launch.hpp>
 #include <tessera/spec/launch_context.hpp>

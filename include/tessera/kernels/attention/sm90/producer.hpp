@@ -7,6 +7,7 @@
 #include <tessera/kernels/attention/sm90/pages.hpp>
 #include <tessera/kernels/attention/sm90/plan_tile.hpp>
 #include <tessera/kernels/attention/sm90/segment_runs.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/values_across.hpp>
@@ -76,8 +77,9 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
     } else {
       plan_tile<Traits>(args, hooks, index, planned, known);
     }
-    if (threadIdx.x % prim::cuda::warp_size == 0) {
-      shared.tile[place.stage()].follows = index != static_cast<int>(blockIdx.x);
+    if constexpr (Traits::stores_boxes) {
+      const auto lane = threadIdx.x % prim::cuda::warp_size;
+      if (lane < Traits::consumer_warps) shared.rows.wait[place.stage()][lane] = false;
     }
     prim::cuda::arrive(place.full(barriers));
     if (shared.tile[place.stage()].work.sequence < 0) return;

@@ -172,23 +172,40 @@ struct kernel_traits {
   /// Words of weights that one product takes of a lane are four.
   static constexpr int weight_words = block_kv / step_columns * 4;
 
-  /// Places of queries, and of keys and of values.
+  /// Places of queries, and of keys and of values: of these more than other rows have room for
+  /// where four warpgroups come to the tiles of a diagonal one after the other.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int kv_stages = sm90_stages::of(config).kv;
+  static constexpr int kv_stages = sm90_stages::of(config).kv + (consumers == 4 ? 3 : 0);
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
   static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
-  /// Finished rows leave by the copy unit, from the place of their queries (epilogue.hpp).
-  /// It is free for others a work tile later, as there is a second one. Rows that classify tiles
-  /// have no registers left for it.
+  /// f8_e4m3: a place for finished rows, which are twice as wide as their queries. Narrow heads
+  /// would spill 4 bytes.
+  static constexpr int out_panels =
+      (v_head_dim + prim::cuda::panel_columns - 1) / prim::cuda::panel_columns;
+  static constexpr int out_bytes = out_panels * q_panel_bytes;
+  static constexpr bool has_out_place = codes_of_heads && !modifies && !drops && v_head_dim > 64 &&
+                                        (shared_memory_bytes(config) + out_bytes <=
+                                         most_shared_memory_bytes_sm90);
+  static constexpr int shared_bytes =
+      shared_memory_bytes(config) + (has_out_place ? out_bytes : 0) +
+      (kv_stages - sm90_stages::of(config).kv) * (k_bytes + v_bytes);
+  /// Finished rows leave by the copy unit, from there or from the place of their queries, as there
+  /// is a second one (row_store.hpp). Rows that classify tiles have no registers left for it.
   static constexpr bool stores_boxes =
-      !codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2;
+      has_out_place ||
+      (!codes_of_heads && (!classifies || walks_tiles) && v_panels <= qk_panels && q_stages == 2);
+  /// The only place of queries is given back behind the last products with keys: nobody makes them
+  /// again, and it is known which tile is the last.
+  static constexpr bool frees_queries_early =
+      q_stages == 1 && !trusts_reference && !classifies && !walks_tiles;
 };
 
 /// Rows of a warp of a consumer.
 inline constexpr int rows_of_warp = 16;
+inline constexpr int warps_of_warpgroup = rows_of_warpgroup / rows_of_warp;
 
 /// The same for score modification, which is not to cap again what has been capped.
 template <class Traits>
@@ -205,9 +222,8 @@ struct planned_tile
     : std::conditional_t<Traits::whole_tiles, listed_tiles,
                          std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk>> {
   work_tile work;
-  bool follows = false;  ///< the block has had another work tile
+  int query_offset = 0;  ///< from a query to the key position that it stands at
   int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
-  int query_offset = 0;                  ///< from a query to the key position that it stands at
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
@@ -229,43 +245,6 @@ __device__ __forceinline__ int keys_of_tile(const planned_tile<Traits>& planned,
     return tile;
   }
 }
-
-/// Shared memory of a block.
-template <class Traits>
-struct shared_plan {
-  alignas(1024) unsigned char q[Traits::q_stages][Traits::q_bytes];
-  alignas(1024) unsigned char k[Traits::kv_stages][Traits::k_bytes];
-  alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
-  planned_tile<Traits> tile[2];
-  prim::cuda::ring_barriers<2> of_tile;
-  std::uint64_t of_work[2];   ///< full once the producer may bring the tile
-  std::uint64_t next_wanted;  ///< the producer is about to end a tile
-  [[no_unique_address]] std::conditional_t<Traits::whole_tiles, tile_order, own_order> order;
-  float2 factors[Traits::block_q / 2];   ///< of rows whose references have moved, two a quad
-  bool is_last_part[Traits::consumers];  ///< all other parts of a warpgroup's rows were there
-  prim::cuda::ring_barriers<Traits::q_stages> of_q;
-  prim::cuda::ring_barriers<Traits::kv_stages> of_k;
-  prim::cuda::ring_barriers<Traits::kv_stages> of_v;
-
-  /// By one thread.
-  __device__ __forceinline__ void init_barriers() {
-    of_tile.init(prim::cuda::warp_size, Traits::consumer_warps + 1);
-    of_q.init(1, Traits::consumer_warps);
-    of_k.init(1, Traits::consumer_warps);
-    of_v.init(1, Traits::consumer_warps);
-    for (std::uint64_t& known : of_work) {
-      prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
-    }
-    prim::cuda::init_barrier(prim::cuda::shared_address(&next_wanted), 1);
-    if constexpr (Traits::whole_tiles) {
-      prim::cuda::init_barrier(prim::cuda::shared_address(&order.is_there), 1);
-    }
-  }
-};
-
-template <class Traits>
-constexpr bool shared_plan_fits = sizeof(shared_plan<Traits>) <=
-                                  static_cast<std::size_t>(shared_memory_bytes(Traits::config));
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
 /// 2^-14 lose bits; f8_e4m3 has 2^-9 to 448, where a chain of additions of `exponentiate` stays
