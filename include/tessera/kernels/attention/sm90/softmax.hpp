@@ -45,6 +45,7 @@ struct lane_tile {
   float factor[2];
   int stands[2];
   float lacks[2];
+  bool paired;  ///< pairs_rows: both rows of all lanes of the warp have the same `reference_of`
 };
 
 /// What scores of a lane's row are relative to.

@@ -86,11 +86,13 @@ struct kernel_traits {
       has(attention_feature::mask) || has(attention_feature::segments) ||
       (prim::classifies_tiles<decltype(Hooks::mask)> && !whole_tiles);
   static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)> && !whole_tiles;
-  /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
-  /// done to scores: added to products (functor_rows.hpp).
+  /// Logits are products and what a functor says of a key's distance (functor_rows.hpp), no more.
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
                                          !Hooks::has_mask && !codes_of_heads &&
                                          config.features.without(base_features).empty();
+  /// The two rows of a lane are relative to one reference where they can, so that what distances
+  /// add to keys is made once for both. Products of wider heads take longer.
+  static constexpr bool pairs_rows = adds_distances && config.head_dim <= 64;
   static constexpr bool calls_functors =
       (Hooks::has_logits || Hooks::has_mask) && !adds_distances && !whole_tiles;
   /// The last work tiles may be shared by their keys (key_parts.hpp).
