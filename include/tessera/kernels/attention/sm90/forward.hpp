@@ -200,7 +200,7 @@ class consumer {
     multiply_values();
     look_up_listed(planned, tile, hides, begins);  // beside products, so that nobody waits for it
     kept_weights<Traits> kept;
-    kept.draw(args_, planned, lane_, warpgroup_, tile);
+    if constexpr (!Traits::draws_late) kept.draw(args_, planned, lane_, warpgroup_, tile);
     typename mods::biases ahead;
     mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
@@ -222,6 +222,7 @@ class consumer {
                                    if (hides) hide_scores(planned, tile);
                                  })
             : follow_maximum(lane_, args_, uncapped, factors());
+    if constexpr (Traits::draws_late) kept.draw(args_, planned, lane_, warpgroup_, tile);
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();
     kept.apply(lane_);

@@ -303,7 +303,7 @@ struct kept_weights {
     if constexpr (Traits::drops) {
 #pragma unroll
       for (std::uint32_t& word : bits) word = 0xffffffffu;
-      if (!args.call.dropout) return;
+      if (!Traits::draws_late && !args.call.dropout) return;
       const int thread = static_cast<int>(prim::cuda::thread_index());
       const int key0 = tile * Traits::block_kv;
       bits[0] = draw_keys<(Traits::key_tiles < 8 ? Traits::key_tiles : 8)>(args, planned, lane,
@@ -311,6 +311,10 @@ struct kept_weights {
       if constexpr (words > 1) {
         bits[1] =
             draw_keys<Traits::key_tiles - 8>(args, planned, lane, thread, warpgroup, key0 + 64);
+      }
+      if (Traits::draws_late && !args.call.dropout) {  // a choice, not a branch
+#pragma unroll
+        for (std::uint32_t& word : bits) word = 0xffffffffu;
       }
     }
   }
@@ -332,8 +336,8 @@ struct kept_weights {
                                                             const lane_tile<Traits>& lane,
                                                             int thread, int warpgroup, int key0) {
     if constexpr (Traits::begins_draws) {
-      return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,
-                                     lane.rounds, key0);
+      return kept_elements<KeyTiles, (Traits::draws_late ? KeyTiles / 2 : 2)>(
+          args.dropout, args.last_dropped, thread, planned.work.sequence, lane.rounds, key0);
     } else {
       const int row = row_of_lane(thread, warpgroup);
       return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,

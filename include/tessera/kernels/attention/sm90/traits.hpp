@@ -130,10 +130,11 @@ struct kernel_traits {
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
+  /// Weights are drawn beside exponentials, where both fill one another's gaps.
+  static constexpr bool draws_late =
+      drops && config.features.without(base_features | attention_feature::dropout).empty();
   /// What rounds of draws make of a row stays in registers, where there are such.
-  static constexpr bool begins_draws =
-      drops && (block_q == 2 * rows_of_warpgroup ||
-                config.features.without(base_features | attention_feature::dropout).empty());
+  static constexpr bool begins_draws = draws_late || (drops && block_q == 2 * rows_of_warpgroup);
 
   /// Warpgroup 0 plans and brings tiles; each of the others has 64 rows.
   static constexpr int consumers = block_q / rows_of_warpgroup;
