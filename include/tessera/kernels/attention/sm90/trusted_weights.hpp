@@ -74,7 +74,7 @@ __device__ __forceinline__ bool lie_far_apart(const lane_tile<Traits>& lane) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float below = fmaf(-lane.scores[i], lane.scale, lane.reference[half_of(i)]);
-    far |= below > far_apart && below < -nothing_seen / 2;
+    far |= below > far_apart && below < -nothing_seen<Traits> / 2;
   }
   return prim::cuda::any_of_warp(far);
 }
