@@ -215,14 +215,14 @@ class consumer {
     const bool paired = weighs_pairs(lane_, follows);
     const bool uncapped = modify_scores(planned, tile, hides, ahead, paired);
     if (hides) hide_scores(planned, tile);
-    const bool moved =
-        Traits::trusts_reference
-            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors(),
+    const bool moved = Traits::trusts_reference
+                           ? weigh_by_reference(
+                                 lane_, args_, follows, places_of_rows(), keys, factors(),
                                  [&] {
                                    if (hides) hide_scores(planned, tile);
-                                 })
-            : follow_maximum(lane_, args_, uncapped, factors());
-    if constexpr (Traits::draws_late) kept.draw(args_, planned, lane_, warpgroup_, tile);
+                                 },
+                                 [&] { kept.draw(args_, planned, lane_, warpgroup_, tile); })
+                           : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();
     kept.apply(lane_);

@@ -298,12 +298,15 @@ struct kept_weights {
   static constexpr int words = Traits::drops ? (Traits::block_kv + 63) / 64 : 1;
   std::uint32_t bits[words];
 
+  __device__ __forceinline__ kept_weights() {
+#pragma unroll
+    for (std::uint32_t& word : bits) word = 0xffffffffu;
+  }
+
   __device__ __forceinline__ void draw(const launch_args& args, const planned_tile<Traits>& planned,
                                        const lane_tile<Traits>& lane, int warpgroup, int tile) {
     if constexpr (Traits::drops) {
-#pragma unroll
-      for (std::uint32_t& word : bits) word = 0xffffffffu;
-      if (!Traits::draws_late && !args.call.dropout) return;
+      if (!args.call.dropout) return;
       const int thread = static_cast<int>(prim::cuda::thread_index());
       const int key0 = tile * Traits::block_kv;
       bits[0] = draw_keys<(Traits::key_tiles < 8 ? Traits::key_tiles : 8)>(args, planned, lane,
@@ -311,10 +314,6 @@ struct kept_weights {
       if constexpr (words > 1) {
         bits[1] =
             draw_keys<Traits::key_tiles - 8>(args, planned, lane, thread, warpgroup, key0 + 64);
-      }
-      if (Traits::draws_late && !args.call.dropout) {  // a choice, not a branch
-#pragma unroll
-        for (std::uint32_t& word : bits) word = 0xffffffffu;
       }
     }
   }

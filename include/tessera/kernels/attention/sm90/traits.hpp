@@ -106,16 +106,16 @@ struct kernel_traits {
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
   /// 64 would spill 8 bytes.
-  static constexpr bool trusts_reference = (!modifies || whole_tiles || adds_distances) && !drops &&
-                                           (codes_of_heads || config.head_dim <= 128) &&
-                                           !(reads_runs && config.head_dim <= 64);
+  static constexpr bool trusts_reference =
+      (!modifies || (whole_tiles && !drops) || adds_distances) &&
+      (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
   /// Nor are they where a tile hides keys at the left edge of a window alone: rows that see some of
   /// it have seen the tile behind it. Wider heads would spill 4 bytes.
   static constexpr bool trusts_left_edge =
-      trusts_reference && !codes_of_heads && !whole_tiles && config.head_dim <= 64;
+      trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
   /// Weights that are too large are divided. Other rows make their scores again, for which functors
-  /// that add distances have no registers (8 bytes at head dim 128).
-  static constexpr bool divides_weights = codes_of_heads || adds_distances;
+  /// that add distances have no registers (8 bytes at head dim 128), nor draws.
+  static constexpr bool divides_weights = codes_of_heads || adds_distances || drops;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
@@ -130,11 +130,11 @@ struct kernel_traits {
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
-  /// Weights are drawn beside exponentials, where both fill one another's gaps.
-  static constexpr bool draws_late =
-      drops && config.features.without(base_features | attention_feature::dropout).empty();
+  static constexpr bool draws_late = drops && trusts_reference;  ///< beside exponentials
   /// What rounds of draws make of a row stays in registers, where there are such.
-  static constexpr bool begins_draws = draws_late || (drops && block_q == 2 * rows_of_warpgroup);
+  static constexpr bool begins_draws =
+      drops && (block_q == 2 * rows_of_warpgroup ||
+                config.features.without(base_features | attention_feature::dropout).empty());
 
   /// Warpgroup 0 plans and brings tiles; each of the others has 64 rows.
   static constexpr int consumers = block_q / rows_of_warpgroup;

@@ -158,12 +158,13 @@ __device__ __forceinline__ bool exponentiate_pairs(lane_tile<Traits>& lane, cons
 
 /// Scores of a tile become weights. `follows`: maxima are looked for, as some may be -inf, rows
 /// have seen none before, or the warp does not trust its references. `hide`: hides what rows do not
-/// see of products that have been made again. True if `rescale_out` is to follow.
-template <class Traits, class Hide>
+/// see of products that have been made again; `draw`: draws_late: which weights dropout keeps. True
+/// if `rescale_out` is to follow.
+template <class Traits, class Hide, class Draw>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
                                                    bool follows, std::uint32_t queries,
                                                    std::uint32_t keys, float2* factors,
-                                                   const Hide& hide) {
+                                                   const Hide& hide, const Draw& draw) {
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
   if constexpr (Traits::pairs_rows) {
@@ -178,6 +179,12 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
     const bool too_large = [&] {
       if constexpr (Traits::pairs_rows) {
         if (weighs_pairs(lane, follows)) return exponentiate_pairs(lane, args, sum);
+      }
+      if constexpr (Traits::draws_late) {
+        if (args.call.dropout) {
+          draw();
+          return exponentiate(lane, args, false, sum);
+        }
       }
       return exponentiate(lane, args, false, sum);
     }();
