@@ -62,17 +62,6 @@ struct doubles_logits {
   TESSERA_HD float operator()(float logit, const position&) const { return 2 * logit; }
 };
 
-/// Linear biases by the distance of keys, said score by score, and by a factor of a row.
-struct biases_scores {
-  const float* factors;
-  TESSERA_HD float operator()(float logit, const position& at) const {
-    return logit + at.distance_times(factors[at.head]);
-  }
-};
-struct biases_rows : biases_scores {
-  TESSERA_HD float distance_factor(const position& row) const { return factors[row.head]; }
-};
-
 constexpr std::int64_t rows = 300, keys = 700, heads = 4, kv_heads = 2, dim = 128;
 constexpr device_id here{device_kind::cuda, 0};
 
@@ -278,85 +267,6 @@ TEST_F(direct_sm90, shares_the_keys_of_few_tiles) {
     ASSERT_TRUE(launch<hopper_row>(call, options, cuda{}));
     const std::vector<bf16> again = out.fetch();
     for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].bits, again[i].bits) << i;
-  }
-}
-
-/// Logits of one row and its output, in double.
-struct true_row {
-  std::vector<double> out = std::vector<double>(dim, 0.0);
-
-  true_row(const std::vector<bf16>& q, const std::vector<bf16>& k, const std::vector<bf16>& v,
-           std::int64_t row, std::int64_t head, double scale, double factor, bool causal) {
-    const std::int64_t position = row + keys - rows;
-    const auto token = [&](const std::vector<bf16>& all, std::int64_t key) {
-      return all.data() + (key * kv_heads + head / (heads / kv_heads)) * dim;
-    };
-    std::vector<double> logits;
-    for (std::int64_t key = 0; key < (causal ? position + 1 : keys); ++key) {
-      double score = 0;
-      for (std::int64_t c = 0; c < dim; ++c) {
-        score += static_cast<double>(static_cast<float>(q[(row * heads + head) * dim + c])) *
-                 static_cast<double>(static_cast<float>(token(k, key)[c]));
-      }
-      logits.push_back(scale * score + factor * static_cast<double>(position - key));
-    }
-    const double most = *std::max_element(logits.begin(), logits.end());
-    double sum = 0;
-    for (std::size_t key = 0; key < logits.size(); ++key) {
-      const double weight = std::exp(logits[key] - most);
-      sum += weight;
-      for (std::int64_t c = 0; c < dim; ++c) {
-        out[static_cast<std::size_t>(c)] +=
-            weight *
-            static_cast<double>(static_cast<float>(token(v, static_cast<std::int64_t>(key))[c]));
-      }
-    }
-    for (double& x : out) x /= sum;
-  }
-};
-
-TEST_F(direct_sm90, functors_add_linear_biases) {
-  std::mt19937 random(5);
-  std::normal_distribution<float> normal;
-  const auto numbers = [&](std::int64_t count) {
-    std::vector<bf16> all;
-    for (std::int64_t i = 0; i < count * dim; ++i) all.emplace_back(normal(random));
-    return all;
-  };
-  const std::vector<bf16> q = numbers(rows * heads), v = numbers(keys * kv_heads);
-  std::vector<bf16> k = numbers(keys * kv_heads);
-  // A key of one head, met late, whose scores pass those before it by more than weights can.
-  for (std::int64_t c = 0; c < dim; ++c) k[7 * kv_heads * dim + c] = bf16(30.0f * normal(random));
-  const std::vector<float> factors = {-0.5f, -0.01f, 0.03f, 0.0f};
-  device_values<float> on_device{factors};
-  device_values<bf16> queries{q}, keys_there{k}, values{v};
-  flash_attention_args call = args();
-  call.q = view(queries.data(), {1, rows, heads, dim}, {}, here);
-  call.k = view(keys_there.data(), {1, keys, kv_heads, dim}, {}, here);
-  call.v = view(values.data(), {1, keys, kv_heads, dim}, {}, here);
-  // The last makes scores that lie far apart.
-  for (const double scale : {0.09, -0.09, 4.0}) {
-    for (const bool causal : {false, true}) {
-      const flash_attention_options options{.softmax_scale = scale, .causal = causal};
-      const auto expect_right = [&](const auto& functor, const char* what) {
-        const status done = launch<hopper_row>(call, options, cuda{}, with_logits(functor));
-        ASSERT_TRUE(done) << done.message();
-        const std::vector<bf16> found = out_.fetch();
-        for (std::int64_t n = 0; n < rows * heads; n += 7) {
-          const std::int64_t head = n % heads;
-          const true_row truth(q, k, v, n / heads, head, scale,
-                               static_cast<double>(factors[static_cast<std::size_t>(head)]),
-                               causal);
-          for (std::int64_t c = 0; c < dim; ++c) {
-            ASSERT_NEAR(static_cast<float>(found[n * dim + c]),
-                        truth.out[static_cast<std::size_t>(c)], 0.03)
-                << what << ", row " << n / heads << ", head " << head << ", causal " << causal;
-          }
-        }
-      };
-      expect_right(biases_rows{{on_device.data()}}, "factors of rows");
-      expect_right(biases_scores{on_device.data()}, "scores");
-    }
   }
 }
 

@@ -133,9 +133,19 @@ __device__ __forceinline__ void append_kept(std::uint32_t& bits, std::uint32_t w
       : "r"(word), "r"(addend));
 }
 
+/// Sets bit `Bit` of a word of zeros there, if a word is above `last_dropped`.
+template <int Bit>
+__device__ __forceinline__ void set_kept(std::uint32_t& bits, std::uint32_t word,
+                                         std::uint32_t last_dropped) {
+  asm("{\n.reg .pred kept;\nsetp.hi.u32 kept, %1, %2;\n@kept or.b32 %0, %0, %3;\n}"
+      : "+r"(bits)
+      : "r"(word), "r"(last_dropped), "n"(1u << Bit));
+}
+
 /// `kept_elements` of rows whose rounds have begun. Each lane draws the four words of both rows in
-/// every other accumulator; what keys have in common the lanes of a warp make for one another.
-template <int KeyTiles>
+/// every other accumulator, `Together` pairs of accumulators at once; what keys have in common the
+/// lanes of a warp make for one another.
+template <int KeyTiles, int Together>
 __device__ __forceinline__ std::uint32_t kept_elements(const dropout_keys& keys,
                                                        std::uint32_t last_dropped, int thread,
                                                        int entry, const rounds_of_row (&rows)[2],
@@ -148,7 +158,7 @@ __device__ __forceinline__ std::uint32_t kept_elements(const dropout_keys& keys,
   const int first = static_cast<int>(lane % 2 * 2 + lane % 4 / 2);
   const bool differ = prim::cuda::any_of_warp(rows[1].head_low != rows[0].head_low);
   std::uint32_t kept = 0;
-#pragma unroll 2
+#pragma unroll Together
   for (int pair = KeyTiles / 2 - 1; pair >= 0; --pair) {
     const auto of_lane = [&](std::uint32_t x) {
       return __shfl_sync(prim::cuda::all_lanes, x, pair * 4 + first);
@@ -163,15 +173,15 @@ __device__ __forceinline__ std::uint32_t kept_elements(const dropout_keys& keys,
     }
     const uint4 low = end_rounds(keys, rows[0], group, of_head);
     const uint4 high = end_rounds(keys, rows[1], group, of_next);
-    const std::uint32_t addend = ~last_dropped;
-    append_kept(kept, high.w, addend);
-    append_kept(kept, high.z, addend);
-    append_kept(kept, low.w, addend);
-    append_kept(kept, low.z, addend);
-    append_kept(kept, high.y, addend);
-    append_kept(kept, high.x, addend);
-    append_kept(kept, low.y, addend);
-    append_kept(kept, low.x, addend);
+    kept <<= 8;
+    set_kept<7>(kept, high.w, last_dropped);
+    set_kept<6>(kept, high.z, last_dropped);
+    set_kept<5>(kept, low.w, last_dropped);
+    set_kept<4>(kept, low.z, last_dropped);
+    set_kept<3>(kept, high.y, last_dropped);
+    set_kept<2>(kept, high.x, last_dropped);
+    set_kept<1>(kept, low.y, last_dropped);
+    set_kept<0>(kept, low.x, last_dropped);
   }
   // Even lanes have words 0 and 1 of every accumulator, odd lanes words 2 and 3.
   const std::uint32_t others = __shfl_xor_sync(prim::cuda::all_lanes, kept, 1);

@@ -104,11 +104,12 @@ class consumer {
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       bool hides = tile >= full_last || tile < full_first, begins = hides;
       look_up_listed(planned, tile, hides, begins);
-      const bool uncapped = modify_scores(planned, tile, hides, ahead);
+      const bool uncapped = modify_scores(planned, tile, hides, ahead, false);
       if (hides) hide_scores(planned, tile);
       float most[2];
       set_reference(lane_, args_, uncapped, most);
       leave_out_unused(planned, warpgroup_, lane_);
+      pair_rows(lane_);
       if constexpr (Traits::trusts_reference) lane_.looks = begins_to_look(lane_, args_, most);
       exponentiate(lane_, args_, uncapped, lane_.sum);
       if constexpr (Traits::drops) {
@@ -205,7 +206,7 @@ class consumer {
     multiply_values();
     look_up_listed(planned, tile, hides, begins);  // beside products, so that nobody waits for it
     kept_weights<Traits> kept;
-    kept.draw(args_, planned, lane_, warpgroup_, tile);
+    if constexpr (!Traits::draws_late) kept.draw(args_, planned, lane_, warpgroup_, tile);
     typename mods::biases ahead;
     mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
@@ -218,15 +219,17 @@ class consumer {
     if (Traits::frees_queries_early && !goes_on) release(barriers_of_q(), q_place());
     if (!keeps_keys) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
-    const bool uncapped = modify_scores(planned, tile, hides, ahead);
+    const bool paired = weighs_pairs(lane_, follows);
+    const bool uncapped = modify_scores(planned, tile, hides, ahead, paired);
     if (hides) hide_scores(planned, tile);
-    const bool moved =
-        Traits::trusts_reference
-            ? weigh_by_reference(lane_, args_, follows, places_of_rows(), keys, factors(),
+    const bool moved = Traits::trusts_reference
+                           ? weigh_by_reference(
+                                 lane_, args_, follows, places_of_rows(), keys, factors(),
                                  [&] {
                                    if (hides) hide_scores(planned, tile);
-                                 })
-            : follow_maximum(lane_, args_, uncapped, factors());
+                                 },
+                                 [&] { kept.draw(args_, planned, lane_, warpgroup_, tile); })
+                           : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();
     kept.apply(lane_);
@@ -273,11 +276,14 @@ class consumer {
   }
 
   /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
-  /// the tile has keys outside of a row's interval. True if a cap is left to `exponentiate`.
+  /// the tile has keys outside of a row's interval; `paired`: distances are left to the exponents.
+  /// True if a cap is left to `exponentiate`.
   __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
-                                                bool clips, typename mods::biases& ahead) {
+                                                bool clips, typename mods::biases& ahead,
+                                                bool paired) {
     if constexpr (Traits::adds_distances) {
-      add_distances(args_, tile, lane_);
+      find_lacks(tile, lane_);
+      if (!paired) add_distances(args_, lane_);
     } else if constexpr (Traits::modifies && !Traits::whole_tiles) {
       return mods(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips, ahead);
     }

@@ -39,21 +39,48 @@ __device__ __forceinline__ void read_rows(const launch_args& args,
   }
 }
 
-/// Products with a tile of keys become scores, which lack `lane.lacks` of their logits.
+/// What scores of a tile of keys lack of their logits.
 template <class Traits>
-__device__ __forceinline__ void add_distances(const launch_args& args, int tile,
-                                              lane_tile<Traits>& lane) {
-  float of_key[2];
+__device__ __forceinline__ void find_lacks(int tile, lane_tile<Traits>& lane) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int distance = lane.stands[half] - tile * Traits::block_kv;
     lane.lacks[half] = lane.factor[half] * static_cast<float>(distance);
-    of_key[half] = lane.factor[half] * args.inverse_scale;
   }
+}
+
+/// Products with a tile of keys become scores, which lack `lane.lacks` of their logits.
+template <class Traits>
+__device__ __forceinline__ void add_distances(const launch_args& args, lane_tile<Traits>& lane) {
+  const float of_key[2] = {lane.factor[0] * args.inverse_scale,
+                           lane.factor[1] * args.inverse_scale};
 #pragma unroll
   for (int i = 0; i < Traits::block_kv / 2; ++i) {
     const auto ahead = static_cast<float>(lane_keys::ahead(i / 4 * 2 + i % 2));
     lane.scores[i] = fmaf(of_key[half_of(i)], -ahead, lane.scores[i]);
+  }
+}
+
+/// By how much the references of a lane's rows may lie apart, in powers of 2, if both are to have
+/// the larger: small weights of f16 lose bits.
+constexpr float farthest_pair_of(dtype type) {
+  return type == dtype::f16 ? 4.0f : 24.0f;
+}
+
+/// After the first reference of rows: both of a lane's get the larger, if all lanes of the warp
+/// can. Rows that are not used, or have seen nothing, lie too far apart for it.
+template <class Traits>
+__device__ __forceinline__ void pair_rows(lane_tile<Traits>& lane) {
+  if constexpr (Traits::pairs_rows) {
+    const float first = reference_of(lane, 0);
+    const float second = reference_of(lane, 1);
+    const bool can = lane.factor[0] == lane.factor[1] &&
+                     fabsf(first - second) <= farthest_pair_of(Traits::config.type);
+    lane.paired = !prim::cuda::any_of_warp(!can);
+    if (!lane.paired) return;
+    const float larger = fmaxf(first, second);
+    lane.reference[0] = larger + lane.lacks[0];
+    lane.reference[1] = larger + lane.lacks[1];
   }
 }
 

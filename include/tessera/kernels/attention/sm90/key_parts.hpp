@@ -62,7 +62,7 @@ class key_parts {
       for (float& sum : lane_.out) sum = 0.0f;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        lane_.reference[half] = nothing_seen;
+        lane_.reference[half] = nothing_seen<Traits>;
         lane_.sum[half] = 0.0f;
       }
     }
@@ -99,7 +99,7 @@ class key_parts {
     const auto state_of = [&](int piece) {
       return __ldcg(place_of(piece) + fours * prim::cuda::warpgroup_size);
     };
-    float most[2] = {nothing_seen, nothing_seen};
+    float most[2] = {nothing_seen<Traits>, nothing_seen<Traits>};
 #pragma unroll 1
     for (int piece = first_piece; piece < end; ++piece) {
       const float4 state = state_of(piece);

@@ -298,11 +298,14 @@ struct kept_weights {
   static constexpr int words = Traits::drops ? (Traits::block_kv + 63) / 64 : 1;
   std::uint32_t bits[words];
 
+  __device__ __forceinline__ kept_weights() {
+#pragma unroll
+    for (std::uint32_t& word : bits) word = 0xffffffffu;
+  }
+
   __device__ __forceinline__ void draw(const launch_args& args, const planned_tile<Traits>& planned,
                                        const lane_tile<Traits>& lane, int warpgroup, int tile) {
     if constexpr (Traits::drops) {
-#pragma unroll
-      for (std::uint32_t& word : bits) word = 0xffffffffu;
       if (!args.call.dropout) return;
       const int thread = static_cast<int>(prim::cuda::thread_index());
       const int key0 = tile * Traits::block_kv;
@@ -332,8 +335,8 @@ struct kept_weights {
                                                             const lane_tile<Traits>& lane,
                                                             int thread, int warpgroup, int key0) {
     if constexpr (Traits::begins_draws) {
-      return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,
-                                     lane.rounds, key0);
+      return kept_elements<KeyTiles, (Traits::draws_late ? KeyTiles / 2 : 2)>(
+          args.dropout, args.last_dropped, thread, planned.work.sequence, lane.rounds, key0);
     } else {
       const int row = row_of_lane(thread, warpgroup);
       return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,

@@ -22,7 +22,13 @@ namespace tessera::kernels::attention::sm90 {
 
 inline constexpr float ln_2 = 0.693147180559945309417f;
 /// The reference of rows that have seen no score: finite, so that 2^(-inf - it) is 0 and not NaN.
-inline constexpr float nothing_seen = -1e30f;
+/// Logits (times log2(e)) below it count as hidden: the rounding of such a reference would be a
+/// factor that weights of the type cannot have.
+constexpr float nothing_seen_of(dtype type) {
+  return type == dtype::bf16 ? -0x1p31f : -0x1p27f;
+}
+template <class Traits>
+inline constexpr float nothing_seen = nothing_seen_of(Traits::config.type);
 
 /// Registers of a lane: its rows are l / 4 and l / 4 + 8 of its warp's 16, `half` 0 and 1.
 template <class Traits>
@@ -45,6 +51,7 @@ struct lane_tile {
   float factor[2];
   int stands[2];
   float lacks[2];
+  bool paired;  ///< pairs_rows: both rows of all lanes of the warp have the same `reference_of`
 };
 
 /// What scores of a lane's row are relative to.
@@ -155,7 +162,7 @@ __device__ __forceinline__ bool lie_far_below(const lane_tile<Traits>& lane,
                             ? prim::cuda::maximum_of_quad(most[half]) * log2_scale
                             : reference_of(lane, half);
     const float below = fmaf(-most[half], log2_scale, above);
-    far |= below > far_below_of(Traits::config.type) && below < -nothing_seen / 2;
+    far |= below > far_below_of(Traits::config.type) && below < -nothing_seen<Traits> / 2;
   }
   return prim::cuda::any_of_warp(far);
 }
@@ -170,7 +177,7 @@ __device__ __forceinline__ void set_reference(lane_tile<Traits>& lane, const lau
   for (int half = 0; half < 2; ++half) {
     const float logit = largest_logit(lane, most[half], half, log2_scale_of(lane, args));
     lane.reference[half] =
-        fmaxf(logit, nothing_seen) - headroom_of(Traits::config, Traits::trusts_reference);
+        fmaxf(logit, nothing_seen<Traits>) - headroom_of(Traits::config, Traits::trusts_reference);
     lane.sum[half] = 0.0f;
   }
   lane.looks = false;

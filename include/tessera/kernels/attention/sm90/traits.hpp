@@ -86,11 +86,13 @@ struct kernel_traits {
       has(attention_feature::mask) || has(attention_feature::segments) ||
       (prim::classifies_tiles<decltype(Hooks::mask)> && !whole_tiles);
   static constexpr bool walks_tiles = walks_shown_tiles<decltype(Hooks::mask)> && !whole_tiles;
-  /// The logit modifier adds to a row's logits what the distance of a key says, and nothing else is
-  /// done to scores: added to products (functor_rows.hpp).
+  /// Logits are products and what a functor says of a key's distance (functor_rows.hpp), no more.
   static constexpr bool adds_distances = prim::adds_distances<decltype(Hooks::logits)> &&
                                          !Hooks::has_mask && !codes_of_heads &&
                                          config.features.without(base_features).empty();
+  /// The two rows of a lane are relative to one reference where they can, so that what distances
+  /// add to keys is made once for both. Products of wider heads take longer.
+  static constexpr bool pairs_rows = adds_distances && config.head_dim <= 64;
   static constexpr bool calls_functors =
       (Hooks::has_logits || Hooks::has_mask) && !adds_distances && !whole_tiles;
   /// The last work tiles may be shared by their keys (key_parts.hpp).
@@ -104,16 +106,16 @@ struct kernel_traits {
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
   /// heads have two places of keys, which are to be given back early; runs of segments at head dim
   /// 64 would spill 8 bytes.
-  static constexpr bool trusts_reference = (!modifies || whole_tiles || adds_distances) && !drops &&
-                                           (codes_of_heads || config.head_dim <= 128) &&
-                                           !(reads_runs && config.head_dim <= 64);
+  static constexpr bool trusts_reference =
+      (!modifies || (whole_tiles && !drops) || adds_distances) &&
+      (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
   /// Nor are they where a tile hides keys at the left edge of a window alone: rows that see some of
   /// it have seen the tile behind it. Wider heads would spill 4 bytes.
   static constexpr bool trusts_left_edge =
-      trusts_reference && !codes_of_heads && !whole_tiles && config.head_dim <= 64;
+      trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
   /// Weights that are too large are divided. Other rows make their scores again, for which functors
-  /// that add distances have no registers (8 bytes at head dim 128).
-  static constexpr bool divides_weights = codes_of_heads || adds_distances;
+  /// that add distances have no registers (8 bytes at head dim 128), nor draws.
+  static constexpr bool divides_weights = codes_of_heads || adds_distances || drops;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
@@ -128,6 +130,7 @@ struct kernel_traits {
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
 
+  static constexpr bool draws_late = drops && trusts_reference;  ///< beside exponentials
   /// What rounds of draws make of a row stays in registers, where there are such.
   static constexpr bool begins_draws =
       drops && (block_q == 2 * rows_of_warpgroup ||

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -73,7 +74,7 @@ __device__ __forceinline__ bool lie_far_apart(const lane_tile<Traits>& lane) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float below = fmaf(-lane.scores[i], lane.scale, lane.reference[half_of(i)]);
-    far |= below > far_apart && below < -nothing_seen / 2;
+    far |= below > far_apart && below < -nothing_seen<Traits> / 2;
   }
   return prim::cuda::any_of_warp(far);
 }
@@ -122,26 +123,77 @@ __device__ __forceinline__ void lower_weights(lane_tile<Traits>& lane, float (&s
   lane.looks = prim::cuda::any_of_warp(looks);
 }
 
+/// Whether distances are added in the exponents of both rows at once.
+template <class Traits>
+__device__ __forceinline__ bool weighs_pairs(const lane_tile<Traits>& lane, bool follows) {
+  if constexpr (Traits::pairs_rows) return lane.paired && !follows;
+  return false;
+}
+
+/// `exponentiate` of products to which distances have not been added.
+template <class Traits>
+__device__ __forceinline__ bool exponentiate_pairs(lane_tile<Traits>& lane, const launch_args& args,
+                                                   float (&sum)[2]) {
+  float chain[4] = {};
+  const float reference = reference_of(lane, 0);
+#pragma unroll
+  for (int i = 0; i < Traits::block_kv / 2; i += 4) {
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      const auto ahead = static_cast<float>(lane_keys::ahead(i / 2 + column));
+      const float below = fmaf(lane.factor[0], -ahead, -reference);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& score = lane.scores[i + 2 * half + column];
+        score = prim::cuda::exp2_fast(fmaf(score, args.log2_scale, below));
+        chain[2 * half + column] += score;
+      }
+    }
+  }
+  sum[0] = chain[0] + chain[1];
+  sum[1] = chain[2] + chain[3];
+  constexpr float most = most_of_tile(Traits::config.type);
+  return sum[0] > most || sum[1] > most;
+}
+
 /// Scores of a tile become weights. `follows`: maxima are looked for, as some may be -inf, rows
 /// have seen none before, or the warp does not trust its references. `hide`: hides what rows do not
-/// see of products that have been made again. True if `rescale_out` is to follow.
-template <class Traits, class Hide>
+/// see of products that have been made again; `draw`: draws_late: which weights dropout keeps. True
+/// if `rescale_out` is to follow.
+template <class Traits, class Hide, class Draw>
 __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, const launch_args& args,
                                                    bool follows, std::uint32_t queries,
                                                    std::uint32_t keys, float2* factors,
-                                                   const Hide& hide) {
+                                                   const Hide& hide, const Draw& draw) {
   bool moved = false;
   if (follows) moved = follow_maximum(lane, args, false, factors);
+  if constexpr (Traits::pairs_rows) {
+    if (follows) lane.paired = lane.paired && !moved;
+  }
   // Of tiles that hide keys, and of the one behind them: the first one that a row sees whole.
   if constexpr (Traits::codes_of_heads) {
     if (follows && !lane.looks) lane.looks = lie_far_apart(lane);
   }
   for (;;) {
     float sum[2] = {};
-    const bool too_large = exponentiate(lane, args, false, sum);
+    const bool too_large = [&] {
+      if constexpr (Traits::pairs_rows) {
+        if (weighs_pairs(lane, follows)) return exponentiate_pairs(lane, args, sum);
+      }
+      if constexpr (Traits::draws_late) {
+        if (args.call.dropout) {
+          draw();
+          return exponentiate(lane, args, false, sum);
+        }
+      }
+      return exponentiate(lane, args, false, sum);
+    }();
     const bool again = !follows && prim::cuda::any_of_warp(too_large);
     if constexpr (Traits::divides_weights) {
-      if (again) lower_weights(lane, sum, factors);
+      if (again) {
+        lower_weights(lane, sum, factors);
+        if constexpr (Traits::pairs_rows) lane.paired = false;
+      }
       moved = moved || again;
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
