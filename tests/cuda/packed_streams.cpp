@@ -1,6 +1,6 @@
 // Products with packed weights under way in several streams at once, or one after the other without
-// a wait: the blocks of a launch lay x in order for each other, also where the device has no room
-// for all of them yet.
+// a wait: blocks that share a tile count what they have left of it in words of the device and wait
+// for each other, also where there is no room for all of them yet.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
