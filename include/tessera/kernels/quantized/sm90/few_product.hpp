@@ -41,9 +41,9 @@ struct few_shape {
   static constexpr int fitting =
       (226 * 1024 - slots * planes * number_bytes) / (x_bytes + code_bytes);
   static constexpr int stages = fitting > 8 ? 8 : fitting;
-  /// Stages whose codes are asked for before x is there: of many rows x comes the sooner for fewer
-  /// of them, and what multiplies has the longer way.
-  static constexpr int early = Rows > 2 ? 2 : stages;
+  /// Stages whose codes are asked for before x is there. Of many rows products take long once it
+  /// is, and it comes the sooner for fewer of them.
+  static constexpr int early = Rows > 8 ? 2 : stages;
   static constexpr int warps = outputs / 16 / tiles;  ///< that multiply
   static constexpr int multiplying = warps * 32;
   static constexpr int threads = multiplying + 96;
