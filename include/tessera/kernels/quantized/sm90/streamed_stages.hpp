@@ -43,7 +43,7 @@ struct streamed_args {
   int waves = 0;        ///< whole tiles of a block
   int share = 0;        ///< units of a block
   int longer = 0;       ///< blocks that have one more
-  int paired = 0;       ///< tiles of which two blocks have half of the stages each
+  int paired = 0;       ///< tiles behind the waves of which two blocks have half of the stages each
   int group_shift = 0;  ///< log2 of the group size
   int slot_shift = 0;   ///< log2 of the stages that a line of numbers is for
   int arrivals = -1;    ///< the place of the words
