@@ -153,6 +153,8 @@ INSTANTIATE_TEST_SUITE_P(
         "zeros=[16300,9]",
         "quantized_matmul x=[16,576]bf16 out=[16,16384]bf16 w_q=[16384,72]u32 "
         "scales=[16384,9]bf16 zeros=[16384,9]",
+        "quantized_matmul x=[16,768]f16 out=[16,15000]f32 w_q=[15000,96]u32 scales=[15000,6]f16 "
+        "zeros=[15000,6] group_size=128 affine_form=bias",
         "quantized_matmul x=[2,768]bf16 out=[2,15000]bf16 w_q=[15000,96]u32 scales=[15000,48]u8 "
         "mode=nvfp4",
         "quantized_matmul x=[12,768]bf16 out=[12,15000]bf16 w_q=[15000,192]u32 "

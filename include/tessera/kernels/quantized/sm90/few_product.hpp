@@ -41,6 +41,9 @@ struct few_shape {
   static constexpr int fitting =
       (226 * 1024 - slots * planes * number_bytes) / (x_bytes + code_bytes);
   static constexpr int stages = fitting > 8 ? 8 : fitting;
+  /// Stages whose codes are asked for before x is there. Of many rows products take long once it
+  /// is, and it comes the sooner for fewer of them.
+  static constexpr int early = Rows > 8 ? 2 : stages;
   static constexpr int warps = outputs / 16 / tiles;  ///< that multiply
   static constexpr int multiplying = warps * 32;
   static constexpr int threads = multiplying + 96;
@@ -79,7 +82,7 @@ class few_sums {
   /// After so many columns sums are scaled.
   static constexpr int flush = Span * box::spans;
   static constexpr bool whole = sm80::is_whole(Code);
-  static_assert(!whole || Span == 64);
+  static_assert(!whole || Span >= 64);
   /// Offsets of the four groups of a stage are multiplied with sums of x by the matrix unit.
   static constexpr bool offsets_apart = whole && box::spans == 1;
 
@@ -96,7 +99,7 @@ class few_sums {
         t_(lane_ % 4),
         output_(threadIdx.x / 32 * (16 * tiles) + bank_row(lane_ / 4)) {
     const unsigned row = bank_row(lane_ / 4);
-    const unsigned byte = Span == 64 ? ((t_ / 2) ^ row) * 16 + t_ % 2 * 8 : row * 16 + t_ * 4;
+    const unsigned byte = Span >= 64 ? ((t_ / 2) ^ row) * 16 + t_ % 2 * 8 : row * 16 + t_ * 4;
     code_at_ = static_cast<std::uint32_t>(offsetof(memory, codes)) + output_ * 128 + byte;
   }
 
@@ -194,7 +197,7 @@ class few_sums {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const auto row = static_cast<std::uint32_t>((tile * 16 + r * 8) * 128);
-        if constexpr (Span == 64) {
+        if constexpr (Span >= 64) {
           prim::cuda::load_shared_8(words[tile][r][0], words[tile][r][1],
                                     (codes ^ static_cast<std::uint32_t>(panel * 32)) + row);
         } else {

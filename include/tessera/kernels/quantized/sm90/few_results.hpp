@@ -85,19 +85,29 @@ class few_results {
     prim::cuda::wait_for_cluster();
     const auto half = static_cast<int>(prim::cuda::block_in_cluster());
     constexpr int of_row = shape::outputs / together;
+    constexpr int of_thread =
+        (shape::rows * of_row / 2 + shape::multiplying - 1) / shape::multiplying;
     const int fours = min(shape::rows, args_.batch) * of_row, end = (half + 1) * fours / 2;
-#pragma unroll 2
-    for (int i = half * fours / 2 + static_cast<int>(threadIdx.x); i < end;
-         i += shape::multiplying) {
-      const int row = i / of_row, output = i % of_row * together;
-      const float4 first = prim::cuda::load_four_of_block(place(row, output), 0);
-      const float4 second = prim::cuda::load_four_of_block(place(row, output), 1);
-      put_four(piece, row, output,
-               make_float4(first.x + second.x, first.y + second.y, first.z + second.z,
-                           first.w + second.w));
+    const int begin = half * fours / 2 + static_cast<int>(threadIdx.x);
+    float4 both[of_thread];
+#pragma unroll
+    for (int i = 0; i < of_thread; ++i) {
+      const int at = min(begin + i * shape::multiplying, end - 1);
+      const std::uint32_t from = place(at / of_row, at % of_row * together);
+      const float4 first = prim::cuda::load_four_of_block(from, 0);
+      const float4 second = prim::cuda::load_four_of_block(from, 1);
+      both[i] = make_float4(first.x + second.x, first.y + second.y, first.z + second.z,
+                            first.w + second.w);
     }
     __syncwarp();
-    prim::cuda::wait_for_cluster();
+    prim::cuda::arrive_at_cluster();
+#pragma unroll
+    for (int i = 0; i < of_thread; ++i) {
+      const int at = begin + i * shape::multiplying;
+      if (at < end) put_four(piece, at / of_row, at % of_row * together, both[i]);
+    }
+    __syncwarp();
+    prim::cuda::wait_for_arrivals();
   }
 
   /// Calls body(row, output of the tile, sum) for what the lane has of the result.

@@ -22,7 +22,7 @@ namespace tessera::kernels::quantized::sm90 {
 inline constexpr int few_panels = 4;        ///< of a stage
 inline constexpr int few_tail_bytes = 384;  ///< sums over spans and factors of rows
 
-/// Rows of x, 2, 8 or 16, and columns that have one scale: 16, 32 or 64.
+/// Rows of x, 2, 8 or 16, and columns that have one scale: 16, 32, 64 or 128.
 template <int Rows, int Span>
 struct few_box {
   static constexpr int columns = Rows > 8 ? 16 : 8;  ///< of the operand
@@ -36,7 +36,7 @@ struct few_box {
 
   /// The first of eight columns of a panel that lane t of a quad has in word `unit`.
   static __device__ __forceinline__ int column_of(int t, int unit) {
-    return Span == 64 ? t * 16 + unit * 8 : unit * 32 + t * 8;
+    return Span >= 64 ? t * 16 + unit * 8 : unit * 32 + t * 8;
   }
 };
 

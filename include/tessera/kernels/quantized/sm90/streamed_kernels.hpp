@@ -102,15 +102,15 @@ class streamed_kernels {
     }
   }
   /// Of one matrix: 2, 8 and 16 rows of whole numbers with groups of 64 or more, 256 with any,
-  /// where there are more than 128; 2 of E2M1.
+  /// where there are more than 128; 2 of E2M1; 16 of whole numbers with groups of 128 or more.
   static auto dense_rows() {
-    const std::array all{few<whole4, false, 64, 2>(), few<whole4, false, 64, 8>(),
+    const std::array all{few<whole4, false, 64, 2>(),  few<whole4, false, 64, 8>(),
                          few<whole4, false, 64, 16>(), any<whole4, false, false, 256>(),
-                         few<e2m1, true, 16, 2>()};
+                         few<e2m1, true, 16, 2>(),     few<whole4, false, 128, 16>()};
     if constexpr (is_f16) {
       return all;
     } else {
-      return std::array{all[0], all[1], all[2], all[3], all[4], few<e2m1, false, 32, 2>()};
+      return std::array{all[0], all[1], all[2], all[3], all[4], all[5], few<e2m1, false, 32, 2>()};
     }
   }
 
@@ -138,10 +138,10 @@ class streamed_kernels {
     if (weights.mode == weight_mode::affine) {
       if (call.batch > 128) return 3;
       if (call.batch > 16 || weights.group_size < 64) return none;
-      return call.batch <= 2 ? 0 : call.batch <= 8 ? 1 : 2;
+      return call.batch <= 2 ? 0 : call.batch <= 8 ? 1 : weights.group_size < 128 ? 2 : 5;
     }
     if (call.batch > 2) return none;
-    return weights.mode == weight_mode::nvfp4 ? 4 : weights.mode == weight_mode::mxfp4 ? 5 : none;
+    return weights.mode == weight_mode::nvfp4 ? 4 : weights.mode == weight_mode::mxfp4 ? 6 : none;
   }
 
  public:

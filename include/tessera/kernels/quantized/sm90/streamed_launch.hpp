@@ -219,15 +219,15 @@ class streamed_launch {
         std::min<std::int64_t>(multiprocessors_, most_tiles() * args_.output_tiles));
   }
 
-  /// Two blocks of a cluster have each tile together, where these are most of the multiprocessors;
-  /// the number of blocks, 0 where it is not so.
+  /// Two blocks of a cluster have each tile behind the waves together, where these are most of the
+  /// blocks; the number of blocks, 0 where it is not so.
   int pair() {
-    if (args_.tiles > multiprocessors_) return 0;
-    const int blocks = 2 * args_.tiles;
-    const bool most = blocks <= multiprocessors_ && blocks * 5 >= multiprocessors_ * 4;
+    const int blocks = multiprocessors_ / 2 * 2, rest = args_.tiles % std::max(blocks, 1);
+    const bool most = rest > 0 && 2 * rest <= blocks && 2 * rest * 5 >= blocks * 4;
     if (!most || args_.stages_of_tile < 2) return 0;
-    args_.paired = args_.tiles;
-    return blocks;
+    args_.paired = rest;
+    args_.waves = args_.tiles / blocks;
+    return args_.waves > 0 ? blocks : 2 * rest;
   }
 
   /// Waves, and shares of what is left; the number of blocks.

@@ -43,7 +43,7 @@ struct streamed_args {
   int waves = 0;        ///< whole tiles of a block
   int share = 0;        ///< units of a block
   int longer = 0;       ///< blocks that have one more
-  int paired = 0;       ///< tiles of which two blocks have half of the stages each
+  int paired = 0;       ///< tiles behind the waves of which two blocks have half of the stages each
   int group_shift = 0;  ///< log2 of the group size
   int slot_shift = 0;   ///< log2 of the stages that a line of numbers is for
   int arrivals = -1;    ///< the place of the words
@@ -72,6 +72,7 @@ struct streamed_shape {
   static constexpr int slots = Rows > 128 ? 2 : 3;  ///< of numbers
   static constexpr int fitting = (226 * 1024 - slots * 2 * number_bytes) / (x_bytes + code_bytes);
   static constexpr int stages = fitting > 8 ? 8 : fitting;
+  static constexpr int early = 2;           ///< stages whose codes are asked for before x is there
   static constexpr int warps = 4 * groups;  ///< that multiply
   static constexpr int multiplying = groups * prim::cuda::warpgroup_size;
   static constexpr int threads = multiplying + prim::cuda::warpgroup_size;
@@ -220,7 +221,7 @@ class streamed_copies {
     streamed_piece piece;
     if (!walk.next(piece)) return;
     // Codes were there before the grid that orders x began, so that they need not wait for it.
-    const int early = min(piece.count, Shape::stages);
+    const int early = min(piece.count, Shape::early);
     streamed_rows rows(args_, piece.batch_tile, Shape::rows);
     for (int i = 0; i < early; ++i) {
       const auto stage = static_cast<std::uint32_t>(i);
