@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6297fe5a5783a83c";
-  if (kind == device_kind::cuda) return "17576335e66fdbeb";
+  if (kind == device_kind::cpu) return "681948153da95c03";
+  if (kind == device_kind::cuda) return "8780855a7d90cf9a";
   return {};
 }
 

@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "3d79a650e7490f02";
-  if (kind == device_kind::cuda) return "c9b09d3211605d8b";
+  if (kind == device_kind::cpu) return "58fa1fad2ac6d089";
+  if (kind == device_kind::cuda) return "ff559dbdb9cc63b2";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "baebd03e8d3157c4";
-  if (kind == device_kind::cuda) return "7f564a45b937a3cb";
+  if (kind == device_kind::cpu) return "3e5be712231efd40";
+  if (kind == device_kind::cuda) return "e314bada47fd32ac";
   return {};
 }
 
