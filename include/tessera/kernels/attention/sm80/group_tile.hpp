@@ -45,7 +45,7 @@ struct group_tile {
     for (int d = 0; d < Traits::v_groups; ++d) out[d] = {};
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      row_max[e] = nothing_seen;
+      row_max[e] = nothing_seen<Traits>;
       row_sum[e] = 0.0f;
     }
   }
@@ -292,7 +292,7 @@ template <class Traits, class State>
 __device__ __forceinline__ prim::softmax_state state_of(const group_tile<Traits, State>& warp,
                                                         int e) {
   const float row_max = warp.row_max[e];
-  return {row_max == nothing_seen ? prim::minus_infinity : row_max * ln_2,
+  return {row_max == nothing_seen<Traits> ? prim::minus_infinity : row_max * ln_2,
           sum_of_heads(warp.row_sum[e])};
 }
 

@@ -105,7 +105,7 @@ __device__ __forceinline__ void update_value_max(warp_tile<Traits, State>& warp)
   for (int part = 0; part < warps_of<Traits::block_kv>; ++part) {
     const int exponent =
         static_cast<int>(__float_as_uint(warp.value_scales.part[part]) >> 23 & 0xffu);
-    above.part[part] = exponent < 255 ? static_cast<float>(exponent - 126) : nothing_seen;
+    above.part[part] = exponent < 255 ? static_cast<float>(exponent - 126) : nothing_seen<Traits>;
   }
   float tile_max[Traits::row_tiles][2];
 #pragma unroll
@@ -237,7 +237,7 @@ template <class Traits, class State>
 __device__ __forceinline__ prim::softmax_state state_of(const warp_tile<Traits, State>& warp, int m,
                                                         int half) {
   const float row_max = warp.row_max[m][half];
-  return {row_max == nothing_seen ? prim::minus_infinity : row_max * ln_2,
+  return {row_max == nothing_seen<Traits> ? prim::minus_infinity : row_max * ln_2,
           prim::cuda::sum_of_quad(warp.row_sum[m][half])};
 }
 

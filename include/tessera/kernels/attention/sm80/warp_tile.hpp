@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tessera/kernels/attention/common/hidden_logits.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
@@ -10,9 +11,9 @@
 
 namespace tessera::kernels::attention::sm80 {
 
-/// The row maximum of a row that has seen no key: finite, so that 2^(x - maximum) of a hidden x is
-/// 0 and not NaN. Logits (times log2(e)) below it count as hidden.
-inline constexpr float nothing_seen = -0x1p126f;
+/// The row maximum of a row that has seen no key.
+template <class Traits>
+inline constexpr float nothing_seen = nothing_seen_of(dtype_of<typename Traits::operand>::value);
 
 /// The query rows of a warp: row tiles of 16, of which a lane has rows g and g + 8 (`half` 0 and
 /// 1), see prim/cuda/matrix_unit.hpp. Every array is indexed by constants once its loops are
@@ -73,8 +74,8 @@ struct warp_tile {
       for (int d = 0; d < Traits::v_tiles; ++d) out[m][d] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        row_max[m][half] = nothing_seen;
-        value_max[m][half] = nothing_seen;
+        row_max[m][half] = nothing_seen<Traits>;
+        value_max[m][half] = nothing_seen<Traits>;
         row_sum[m][half] = 0.0f;
       }
     }

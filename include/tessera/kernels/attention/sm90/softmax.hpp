@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
+#include <tessera/kernels/attention/common/hidden_logits.hpp>
 #include <tessera/kernels/attention/sm90/kept_queries.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
@@ -21,12 +22,6 @@
 namespace tessera::kernels::attention::sm90 {
 
 inline constexpr float ln_2 = 0.693147180559945309417f;
-/// The reference of rows that have seen no score: finite, so that 2^(-inf - it) is 0 and not NaN.
-/// Logits (times log2(e)) below it count as hidden: the rounding of such a reference would be a
-/// factor that weights of the type cannot have.
-constexpr float nothing_seen_of(dtype type) {
-  return type == dtype::bf16 ? -0x1p31f : -0x1p27f;
-}
 template <class Traits>
 inline constexpr float nothing_seen = nothing_seen_of(Traits::config.type);
 
