@@ -1,6 +1,6 @@
 // Products with packed weights under way in several streams at once, or one after the other without
-// a wait: blocks that share a tile count what they have left of it in words of the device and wait
-// for each other, also where there is no room for all of them yet.
+// a wait: blocks that share a tile count what they have left of it in words of the device, or are
+// pairs of a cluster, and wait for each other, also where there is no room for all of them yet.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -103,6 +103,8 @@ std::vector<std::unique_ptr<packed_call>> packed_calls() {
   add(1, 10240, 2048);
   add(50, 16300, 576);
   add(300, 4090, 1024);
+  add(200, 5000, 1024);
+  add(16, 50000, 1088);
   return calls;
 }
 

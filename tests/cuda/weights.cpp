@@ -167,13 +167,18 @@ INSTANTIATE_TEST_SUITE_P(
         "scales=[16200,5]f16 zeros=[16200,5]",
         "quantized_matmul x=[300,384]bf16 out=[300,4090]bf16 w_q=[4090,48]u32 "
         "scales=[4090,6]bf16 zeros=[4090,6]",
-        // More tiles: a wave of whole ones, and shares of others.
+        "quantized_matmul x=[512,256]bf16 out=[512,4096]f32 w_q=[4096,32]u32 "
+        "scales=[4096,8]bf16 zeros=[4096,8] group_size=32 affine_form=bias",
+        // More tiles: a wave of whole ones, and pairs behind it.
         "quantized_matmul x=[3,512]bf16 out=[3,50000]f32 w_q=[50000,64]u32 scales=[50000,8]bf16 "
         "zeros=[50000,8]",
         "quantized_matmul x=[20,512]bf16 out=[20,50000]bf16 w_q=[50000,64]u32 "
         "scales=[50000,8]bf16 mode=nf4",
-        "quantized_matmul x=[512,256]bf16 out=[512,4096]f32 w_q=[4096,32]u32 "
-        "scales=[4096,8]bf16 zeros=[4096,8] group_size=32 affine_form=bias"));
+        // A wave, and shares of others.
+        "quantized_matmul x=[3,512]bf16 out=[3,60000]f32 w_q=[60000,64]u32 scales=[60000,8]bf16 "
+        "zeros=[60000,8]",
+        "quantized_matmul x=[20,512]bf16 out=[20,60000]bf16 w_q=[60000,64]u32 "
+        "scales=[60000,8]bf16 mode=nf4"));
 
 // Codes and numbers of groups that lie k-major: brought into rows before, and back behind.
 INSTANTIATE_TEST_SUITE_P(

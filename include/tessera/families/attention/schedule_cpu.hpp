@@ -96,8 +96,8 @@ struct prefill_schedule {
 
   int item_rows = 0;
   std::int64_t tile_rows = 0;  ///< of a register tile
-  /// Register tiles of a head in blocks that differ by one at most, where all heads have as many
-  /// rows; no blocks: each has `item_rows`.
+  /// Register tiles of a head in blocks that, but for the short ones, differ by one at most, where
+  /// all heads have as many rows; no blocks: each has `item_rows`.
   std::int64_t head_tiles = 0, head_blocks = 0;
   /// The first blocks of those, handed out last: half as long as the others, and how many tiles
   /// they have together. Threads that are through early still find some.

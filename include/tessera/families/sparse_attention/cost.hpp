@@ -89,8 +89,9 @@ inline work_estimate estimate_of_gradients(const sparse_attention_config& config
   return work;
 }
 
-/// Of a CPU row with a type: what the dense row under it does, with nothing hidden. Of native
-/// sparse attention it leaves out means, selection and window, whose sizes a demand does not have.
+/// Of a CPU row with a type: what the dense row under it does, with nothing hidden (causal calls
+/// have up to a fifth fewer items). Means, selection and window of native sparse attention, whose
+/// sizes a demand does not have, it leaves out.
 inline work_estimate estimate_on_dense(const sparse_attention_config& config,
                                        const sparse_attention_facts& facts, int workers) noexcept {
   const sparse_attention_demand& demand = facts.demand;

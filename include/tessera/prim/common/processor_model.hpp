@@ -19,7 +19,8 @@ struct processor_model {
 };
 
 /// The model that CPUID means: ecx of leaf 0, eax of leaf 1.
-constexpr processor_model processor_model_of(unsigned vendor, unsigned signature) noexcept {
+[[gnu::always_inline]] constexpr processor_model processor_model_of(unsigned vendor,
+                                                                    unsigned signature) noexcept {
   processor_model found;
   if (vendor == 0x444D4163) found.vendor = processor_vendor::amd;    // "cAMD"
   if (vendor == 0x6C65746E) found.vendor = processor_vendor::intel;  // "ntel"
@@ -31,7 +32,7 @@ constexpr processor_model processor_model_of(unsigned vendor, unsigned signature
 }
 
 /// AMD's Zen 3 and Zen 4; of these Zen 4 alone has AVX-512.
-constexpr bool is_zen_4(const processor_model& processor) noexcept {
+[[gnu::always_inline]] constexpr bool is_zen_4(const processor_model& processor) noexcept {
   return processor.vendor == processor_vendor::amd && processor.family == 0x19;
 }
 

@@ -79,14 +79,19 @@ TEST(schedule_cpu, the_estimate_counts_the_items_that_the_kernel_hands_out) {
     for (const auto phase : {attention_phase::prefill, attention_phase::decode}) {
       const attention_config config = resolved({.target = target, .phase = phase});
       for_each_size([&](const attention_sizes& sizes) {
-        attention_demand demand;
-        demand.sizes = sizes;
-        const auto facts = tessera::facts_of(demand);
-        for (const int threads : thread_counts) {
-          // What run_prefill and run_decode take their items from.
-          const std::int64_t handed_out = items_of(config, sizes_of(args_of(sizes)), threads);
-          EXPECT_GE(handed_out, 0);
-          EXPECT_EQ(estimate_of(config, facts, threads).items, handed_out > 1 ? handed_out : 1);
+        for (const bool causal : {false, true}) {
+          attention_demand demand;
+          demand.sizes = sizes;
+          demand.causal = causal;
+          attention_kernel_args args = args_of(sizes);
+          args.causal = causal;
+          const auto facts = tessera::facts_of(demand);
+          for (const int threads : thread_counts) {
+            // What run_prefill and run_decode take their items from.
+            const std::int64_t handed_out = items_of(config, sizes_of(args), threads);
+            EXPECT_GE(handed_out, 0);
+            EXPECT_EQ(estimate_of(config, facts, threads).items, handed_out > 1 ? handed_out : 1);
+          }
         }
       });
     }
@@ -108,6 +113,7 @@ TEST(schedule_cpu, prefill_items_cover_every_row_in_whole_register_tiles) {
       for (std::int64_t block = 0; block < blocks; ++block) {
         EXPECT_LT(cut.first_row(block), rows);
         EXPECT_EQ(cut.first_row(block) % register_rows(config.target), 0);
+        EXPECT_GT(cut.first_row(block + 1), cut.first_row(block));
         EXPECT_LE(cut.first_row(block + 1) - cut.first_row(block), cut.item_rows);
       }
     }

@@ -214,7 +214,7 @@ class decode_tiles {
   template <int Count, class Rows>
   static tile_operand keys_from(const key_step<Rows>& at, int key, element* room) {
     const int left = at.count - key;
-    const auto operand = [](const element* data, std::int64_t stride) {
+    const auto from_elements = [](const element* data, std::int64_t stride) {
       return tile_operand{reinterpret_cast<const float*>(data),
                           stride * static_cast<std::int64_t>(sizeof(element))};
     };
@@ -227,7 +227,7 @@ class decode_tiles {
           straight = straight && at.rows.row(key + i) == data + i * stride;
         }
       }
-      if (straight) return operand(data, stride);
+      if (straight) return from_elements(data, stride);
     }
     for (int i = 0; i < Count; ++i) {
       element* const to = room + i * head_dim;
@@ -238,7 +238,7 @@ class decode_tiles {
         std::memset(static_cast<void*>(to), 0, bytes);
       }
     }
-    return operand(room, head_dim);
+    return from_elements(room, head_dim);
   }
 
   /// Asks for some of the rows that a step's keys [key, key + Keys) come with, line after

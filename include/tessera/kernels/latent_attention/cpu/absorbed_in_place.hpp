@@ -189,9 +189,8 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
       beside();
       tiles::template load<4>(q.at(column / 2, 0), std::int64_t{q.stride(0)} * word_bytes);
       for_each<Groups>([&]<int Group>() {
-        constexpr int latents = 5 + Group % 3;
-        load<latents>(Group, column);
-        tiles::template multiply_add<Group, latents, 4>();
+        load<5>(Group, column);
+        tiles::template multiply_add<Group, 5, 4>();
       });
     }
     for_each<Groups>([&]<int Group>() {
@@ -206,15 +205,24 @@ requires traits<Kernel>::on_tiles class absorbed_in_place<Kernel> {
     const auto sums = [&](int number) { return to.at(0, column + number * prim::tile_width); };
     for_each<2 * Blocks>([&]<int Sum>() { tiles::template load<Sum>(sums(Sum), bytes); });
     for (int group = 0; group < groups_; ++group) {
-      const float* const even = weights_ + group * tile;
-      tiles::template load<4>(even, weight_stride * word_bytes);
-      tiles::template load<5>(even + tile * weight_stride, weight_stride * word_bytes);
-      for_each<Blocks>([&]<int Block>() {
-        load<6 + Block>(group, column + Block * tile_columns);
-        tiles::template multiply_add<2 * Block, 4, 6 + Block>();
-        tiles::template multiply_add<2 * Block + 1, 5, 6 + Block>();
+      const auto load_weights = [&](int parity) {
+        tiles::template load<4>(weights_ + group * tile + parity * tile * weight_stride,
+                                weight_stride * word_bytes);
+      };
+      // Around the block: one tile of weights and one of values, the fewest (see tile_product).
+      load_weights(0);
+      load<5>(group, column);
+      tiles::template multiply_add<0, 4, 5>();
+      beside();
+      load_weights(1);
+      tiles::template multiply_add<1, 4, 5>();
+      if constexpr (Blocks == 2) {
+        load<5>(group, column + tile_columns);
+        tiles::template multiply_add<3, 4, 5>();
         beside();
-      });
+        load_weights(0);
+        tiles::template multiply_add<2, 4, 5>();
+      }
     }
     for_each<2 * Blocks>([&]<int Sum>() { tiles::template store<Sum>(sums(Sum), bytes); });
   }

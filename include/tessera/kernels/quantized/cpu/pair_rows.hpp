@@ -134,8 +134,8 @@ class pair_rows {
   }
 
   bool biased_, affine_;
-  /// It reads one stream fastest where nobody asks for its lines; Zen 5 then has 0.3 to 0.7 of the
-  /// rate that it has for lines that are asked for, and half as large a first-level cache again.
+  /// It reads one stream fastest where nobody asks for its lines. All others have what was measured
+  /// on Zen 5, which without requests has 0.3 to 0.7 of its rate, and a larger first-level cache.
   bool on_zen_4_ = prim::is_zen_4(prim::this_processor<Isa>());
   std::array<bf16, 16> entries_;
   code_row_layout layout_;
