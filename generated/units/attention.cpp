@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "2446d33ae53019ec";
-  if (kind == device_kind::cuda) return "f642bbd9d03cb1f2";
+  if (kind == device_kind::cpu) return "e61ef02bc5bd3456";
+  if (kind == device_kind::cuda) return "d10f1f44a61da536";
   return {};
 }
 

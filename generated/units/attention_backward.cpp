@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "38e39c8725b7edca";
-  if (kind == device_kind::cuda) return "b0f1bde83093e91b";
+  if (kind == device_kind::cpu) return "e8dac1b79ea34589";
+  if (kind == device_kind::cuda) return "a0aad9642d679a60";
   return {};
 }
 

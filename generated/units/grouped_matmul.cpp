@@ -68,8 +68,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "9c73e9e2ea477531";
-  if (kind == device_kind::cuda) return "53b4ec904e60814a";
+  if (kind == device_kind::cpu) return "716bfdea7a7ac0d0";
+  if (kind == device_kind::cuda) return "c8c56f2e36e54273";
   return {};
 }
 

@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "681948153da95c03";
-  if (kind == device_kind::cuda) return "8780855a7d90cf9a";
+  if (kind == device_kind::cpu) return "2788896d213bfda7";
+  if (kind == device_kind::cuda) return "9961050a5b0f4112";
   return {};
 }
 

@@ -67,7 +67,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "21f2ce3be00ff201";
-  if (kind == device_kind::cuda) return "2e7cd7fbdfdabe6a";
+  if (kind == device_kind::cuda) return "fcfe25b40a2b39a5";
   return {};
 }
 

@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "58fa1fad2ac6d089";
-  if (kind == device_kind::cuda) return "ff559dbdb9cc63b2";
+  if (kind == device_kind::cpu) return "1ad5e2aa75ea360f";
+  if (kind == device_kind::cuda) return "0517601a61afbe2f";
   return {};
 }
 

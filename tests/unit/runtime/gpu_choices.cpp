@@ -74,6 +74,14 @@ TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsForShortPrompts) {
   EXPECT_TRUE(has(row_for(causal), ".256x64."));
 }
 
+TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsBehindWindows) {
+  const std::string causal = "flash_attention q=[2,8192,32,64]bf16 k=[2,8192,32,64] causal=true";
+  EXPECT_TRUE(has(row_for(causal), ".192x128."));
+  for (const char* window : {" window_left=127", " window_left=1023", " window_left=2047"}) {
+    EXPECT_TRUE(has(row_for(causal + window), ".256x64.")) << window;
+  }
+}
+
 TEST(GpuChoices, HopperPromptsGetRowsOfHeadDimsThatEndInsideALine) {
   for (const int d : {40, 72, 80, 112}) {
     for (const char* type : {"bf16", "f16"}) {

@@ -185,7 +185,8 @@ struct sm90_stages {
     const int others = config.block_q > 192 ? 7168 : 5120;
     return stages.q * config.block_q * qk + stages.kv * config.block_kv * (qk + v) + others;
   }
-  /// A second tile of queries, then a third of keys and values, where there is room.
+  /// A second tile of queries, then a third of keys and values, where there is room; of 256 rows
+  /// six, whose four warpgroups come to the tiles of a diagonal one after the other.
   static constexpr sm90_stages of(const attention_config& config) noexcept {
     const auto fits = [&](sm90_stages stages) {
       return bytes_with(config, stages) <= most_shared_memory_bytes_sm90;
@@ -193,16 +194,27 @@ struct sm90_stages {
     sm90_stages stages;
     if (fits({2, 2})) stages.q = 2;
     if (fits({stages.q, 3})) stages.kv = 3;
+    if (config.block_q > 192 && fits({stages.q, 6})) stages.kv = 6;
     return stages;
   }
 };
 
-/// Bytes of shared memory of one block of a CUDA row; of cuda_sm80: Q where out is gathered at the
-/// end, and two tiles (f32: one) of keys and values, each token in whole lines of 128 bytes. Rows
-/// that take any head dim: for the largest.
+/// Bytes of a place for the finished rows of a block of a cuda_sm90 row of 8 bits, twice as wide as
+/// their queries; 0: there is none. Narrow heads would spill 4 bytes.
+constexpr int sm90_out_place_bytes(const attention_config& config) noexcept {
+  const int v_head_dim = config.v_head_dim != 0 ? config.v_head_dim : config.head_dim;
+  if (size_of(config.type) != 1 || v_head_dim <= 64) return 0;
+  const int bytes = config.block_q * ((2 * v_head_dim + 127) / 128 * 128);
+  const int others = sm90_stages::bytes_with(config, sm90_stages::of(config));
+  return others + bytes <= most_shared_memory_bytes_sm90 ? bytes : 0;
+}
+
+/// Bytes of shared memory of one block of a CUDA row, with user functors at most; of cuda_sm80: Q
+/// where out is gathered at the end, and two tiles (f32: one) of keys and values, each token in
+/// whole lines of 128 bytes. Rows that take any head dim: for the largest.
 constexpr int shared_memory_bytes(const attention_config& config) noexcept {
   if (config.target == backend::cuda_sm90) {
-    return sm90_stages::bytes_with(config, sm90_stages::of(config));
+    return sm90_stages::bytes_with(config, sm90_stages::of(config)) + sm90_out_place_bytes(config);
   }
   const auto line_bytes = [](int head_dim, std::size_t element_bytes) {
     const int width = head_dim != 0 ? head_dim : max_head_dim;

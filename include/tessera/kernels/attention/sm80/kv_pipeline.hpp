@@ -16,9 +16,9 @@
 // stage, values arrive while scores are computed and the next keys while values are worked on:
 // asked for are the values of `now` and the keys of `next`.
 //
-// A warp that works on a group of heads alone (`Traits::grouped`) has three stages, and is done
-// with one tile before it asks for another in its place: prefetch_tile(now) instead of all but
-// advance().
+// A warp that works on a group of heads (`Traits::grouped`) has two stages, three where blocks have
+// items, and is done with one tile before it asks for another in its place: prefetch_tile(now)
+// instead of all but advance().
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // Forward attention with wgmma: a block of query rows against tiles of keys.
 //
 // A block stays for the whole launch. Two of its warps take work tiles and bring queries, keys and
-// values (producer.hpp); the other warpgroups have 64 rows of the tile each and are independent of
-// one another: they drift apart, so that the products of one hide the softmax of the others.
+// values (producer.hpp), one has finished rows written (row_store.hpp); the other warpgroups have
+// 64 rows of the tile each and are independent of one another: they drift apart, so that the
+// products of one hide the softmax of the others.
 //
 // J. Shah et al., "FlashAttention-3: Fast and Accurate Attention with Asynchrony and
 // Low-precision", arXiv:2407.08608, for roles of warpgroups and for products with keys and values

@@ -68,7 +68,7 @@ constexpr float farthest_pair_of(dtype type) {
 }
 
 /// After the first reference of rows: both of a lane's get the larger, if all lanes of the warp
-/// can. Rows that are not used, or have seen nothing, lie too far apart for it.
+/// can. A row that is not used, or has seen nothing, lies too far from one that has.
 template <class Traits>
 __device__ __forceinline__ void pair_rows(lane_tile<Traits>& lane) {
   if constexpr (Traits::pairs_rows) {

@@ -136,7 +136,7 @@ struct kernel_traits {
       drops && (block_q == 2 * rows_of_warpgroup ||
                 config.features.without(base_features | attention_feature::dropout).empty());
 
-  /// Warpgroup 0 plans and brings tiles; each of the others has 64 rows.
+  /// Warpgroup 0 plans, brings tiles and has rows written; each of the others has 64 rows.
   static constexpr int consumers = block_q / rows_of_warpgroup;
   static constexpr int consumer_warps = 4 * consumers;
   static constexpr int threads = 32 * config.tiling.warps;
@@ -175,26 +175,20 @@ struct kernel_traits {
   /// Words of weights that one product takes of a lane are four.
   static constexpr int weight_words = block_kv / step_columns * 4;
 
-  /// Places of queries, and of keys and of values: of these more than other rows have room for
-  /// where four warpgroups come to the tiles of a diagonal one after the other.
+  /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
-  static constexpr int kv_stages = sm90_stages::of(config).kv + (consumers == 4 ? 3 : 0);
+  static constexpr int kv_stages = sm90_stages::of(config).kv;
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
   static constexpr bool waits_late = !classifies && !walks_tiles && head_dim > 64;
 
-  /// f8_e4m3: a place for finished rows, which are twice as wide as their queries. Narrow heads
-  /// would spill 4 bytes.
+  /// f8_e4m3: a place for finished rows.
   static constexpr int out_panels =
       (v_head_dim + prim::cuda::panel_columns - 1) / prim::cuda::panel_columns;
-  static constexpr int out_bytes = out_panels * q_panel_bytes;
-  static constexpr bool has_out_place = codes_of_heads && !modifies && !drops && v_head_dim > 64 &&
-                                        (shared_memory_bytes(config) + out_bytes <=
-                                         most_shared_memory_bytes_sm90);
-  static constexpr int shared_bytes =
-      shared_memory_bytes(config) + (has_out_place ? out_bytes : 0) +
-      (kv_stages - sm90_stages::of(config).kv) * (k_bytes + v_bytes);
+  static constexpr int out_bytes = sm90_out_place_bytes(config);
+  static constexpr bool has_out_place = !modifies && !drops && out_bytes > 0;
+  static constexpr int shared_bytes = shared_memory_bytes(config) - (has_out_place ? 0 : out_bytes);
   /// Finished rows leave by the copy unit, from there or from the place of their queries, as there
   /// is a second one (row_store.hpp). Rows that classify tiles have no registers left for it.
   static constexpr bool stores_boxes =
