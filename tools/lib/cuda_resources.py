@@ -1,6 +1,8 @@
 """What ptxas made of the kernels in an object or library: read off the cubins inside, which are ELF
-files in the section .nv_fatbin, so that no tool of the CUDA toolkit is needed."""
+files in the section .nv_fatbin, so that no tool of the CUDA toolkit is needed. Compressed ones are frames of
+zstd, whose library every Debian has for its packages."""
 import collections
+import ctypes
 import pathlib
 import re
 import struct
@@ -18,6 +20,7 @@ DIMS = re.compile(r"^Li(\d+)E(?:Li(\d+)E)?")
 KIND = re.compile(r"score_kindE(\d)E(Lb1E)?")
 KINDS = ("plain", "computed", "all", "dropped")
 CUBIN = re.compile(rb"\x7fELF\x02\x01")
+FRAME = re.compile(rb"\x28\xb5\x2f\xfd")
 MACHINE = 190  # EM_CUDA
 REGISTERS, FRAME_BYTES = 0x2f, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
 WITH_PAYLOAD = 4  # EIFMT_SVAL
@@ -26,11 +29,32 @@ Kernel = collections.namedtuple("Kernel", "row registers local_bytes code_bytes"
 NamedKernel = collections.namedtuple("NamedKernel", "name registers local_bytes code_bytes")
 
 
+def decompressed(data):
+    """What the frames of zstd in `data` hold."""
+    found = [match.start() for match in FRAME.finditer(data)]
+    if not found:
+        return
+    zstd = ctypes.CDLL("libzstd.so.1")
+    for name in ("ZSTD_getFrameContentSize", "ZSTD_findFrameCompressedSize", "ZSTD_decompress"):
+        getattr(zstd, name).restype = ctypes.c_ulonglong
+    address = ctypes.cast(data, ctypes.c_void_p).value
+    for start in found:
+        frame, left = ctypes.c_void_p(address + start), ctypes.c_size_t(len(data) - start)
+        size = zstd.ZSTD_getFrameContentSize(frame, left)
+        if size >= 1 << 30:  # no frame, or not one of a cubin
+            continue
+        content = ctypes.create_string_buffer(size)
+        length = ctypes.c_size_t(zstd.ZSTD_findFrameCompressedSize(frame, left))
+        if zstd.ZSTD_decompress(content, ctypes.c_size_t(size), frame, length) == size:
+            yield content.raw
+
+
 def cubins(data):
-    for found in CUBIN.finditer(data):
-        cubin = memoryview(data)[found.start():]
-        if len(cubin) > 64 and struct.unpack_from("<H", cubin, 18)[0] == MACHINE:
-            yield cubin
+    for part in (data, *decompressed(data)):
+        for found in CUBIN.finditer(part):
+            cubin = memoryview(part)[found.start():]
+            if len(cubin) > 64 and struct.unpack_from("<H", cubin, 18)[0] == MACHINE:
+                yield cubin
 
 
 def sections(elf):
@@ -128,5 +152,6 @@ def judged_text(nvcc, text, architecture, judge):
         source.write_text(text)
         target = source.with_suffix(".o")
         code = f"-gencode=arch=compute_{architecture},code=sm_{architecture}"
-        subprocess.run([nvcc, "-std=c++17", code, "-c", source, "-o", target], check=True)
+        packing = ["-Xfatbin=-compress-all"] if architecture.startswith("90") else []  # as rows of Hopper are
+        subprocess.run([nvcc, "-std=c++17", code, *packing, "-c", source, "-o", target], check=True)
         return judge(target)
