@@ -96,7 +96,9 @@ void expect_row(const flash_attention_args& args, std::int64_t query, std::int64
     ASSERT_NEAR(lse, wanted.lse, 1e-4 * std::fmax(1.0, std::fabs(wanted.lse)));
   } else {
     ASSERT_EQ(std::isnan(lse), std::isnan(wanted.lse)) << lse;
-    if (std::isinf(wanted.lse)) ASSERT_EQ(lse, wanted.lse);
+    if (std::isinf(wanted.lse)) {
+      ASSERT_EQ(lse, wanted.lse);
+    }
   }
   for (std::int64_t d = 0; d < args.v.extent[3]; ++d) {
     const double found = reference::at(args.out, 0, query, head, d);
