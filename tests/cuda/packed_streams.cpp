@@ -41,7 +41,8 @@ class packed_call {
   cudaStream_t handle() const { return stream_.handle(); }
   /// Before the first run.
   status plan_it() {
-    auto planned = plan(problem_of(args(), options), {.device = first_device, .stream = stream_.handle()});
+    auto planned =
+        plan(problem_of(args(), options), {.device = first_device, .stream = stream_.handle()});
     if (planned) plan_ = std::make_unique<quantized_matmul_plan>(*std::move(planned));
     return planned.failure();
   }
