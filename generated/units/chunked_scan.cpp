@@ -44,43 +44,43 @@ constexpr std::array instances = row_table<
     , table_row<rows::chunked_scan_cpu_generic_f32_backward_step, 6280, 169616>
     , table_row<rows::chunked_scan_cpu_generic_f32_forward_step, 4620, 124750>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k1024, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k256, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k1024, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k256, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_chunk_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_chunk_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k1024, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k256, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_chunk_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_chunk_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k1024, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k256, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k256, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k1024, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k256, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k128, 30130, 1844992, 255, 224>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_chunk_k64, 22250, 1547392, 255, 144>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k1024, 5810, 393664, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k128, 5810, 393664, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k256, 5810, 393664, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_backward_step_k64, 5810, 393664, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k128, 10710, 956160, 255, 256>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_chunk_k64, 10710, 956160, 255, 256>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k1024, 3350, 347456, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k128, 3350, 347456, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k256, 3350, 347456, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_bf16_forward_step_k64, 3350, 347456, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_chunk_k128, 2720, 137984, 249, 16>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_chunk_k64, 2720, 137984, 249, 16>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k1024, 6590, 395968, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k128, 6590, 395968, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k256, 6590, 395968, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_backward_step_k64, 6590, 395968, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_chunk_k128, 3430, 304896, 255, 240>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_chunk_k64, 3430, 304896, 255, 240>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k1024, 3320, 345088, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k128, 3320, 345088, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k256, 3320, 345088, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f16_forward_step_k64, 3320, 345088, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k1024, 5560, 392096, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k128, 5560, 392096, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k256, 5560, 392096, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_backward_step_k64, 5560, 392096, 255, 32>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k1024, 3560, 349504, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k128, 3560, 349504, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k256, 3560, 349504, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm80_f32_forward_step_k64, 3560, 349504, 168, 0>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::chunked_scan_cuda_sm90_bf16_backward_chunk_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm90_bf16_backward_chunk_k64, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k128, 0, 0, 0, 0>
-    , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k64, 0, 0, 0, 0>
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_backward_chunk_k128, 14620, 792960, 168, 48>
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_backward_chunk_k64, 12100, 648832, 168, 48>
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k128, 4740, 245376, 168, 0>
+    , table_row<rows::chunked_scan_cuda_sm90_bf16_forward_chunk_k64, 4740, 245376, 168, 0>
 #endif
 #endif
     >::checked();

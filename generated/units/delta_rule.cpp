@@ -46,37 +46,37 @@ constexpr std::array instances = row_table<
     , table_row<rows::delta_rule_cpu_generic_f32_backward_c64_v8, 5380, 149621>
     , table_row<rows::delta_rule_cpu_generic_f32_forward_c1_v16, 4620, 128402>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k1024, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_c64_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_c64_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k1024, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k256, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k1024, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k256, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k1024, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k256, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k1024, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k256, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k64, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k1024, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k256, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k128, 11150, 1081472, 244, 32>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_c64_k64, 11160, 832640, 211, 72>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k1024, 13040, 834048, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k128, 8100, 556288, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k256, 13040, 834048, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_backward_k64, 8100, 556288, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_c64_k128, 4730, 413184, 241, 16>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_c64_k64, 4730, 413184, 241, 16>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k1024, 12920, 890048, 168, 72>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k128, 9100, 695744, 166, 8>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k256, 12920, 890048, 168, 72>
+    , table_row<rows::delta_rule_cuda_sm80_bf16_forward_k64, 9100, 695744, 166, 8>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k1024, 11900, 835520, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k128, 8340, 558336, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k256, 11900, 835520, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f16_backward_k64, 8340, 558336, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k1024, 11690, 886080, 168, 56>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k128, 7600, 693120, 168, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k256, 11690, 886080, 168, 56>
+    , table_row<rows::delta_rule_cuda_sm80_f16_forward_k64, 7600, 693120, 168, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k1024, 12820, 832128, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k128, 7580, 554752, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k256, 12820, 832128, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f32_backward_k64, 7580, 554752, 255, 232>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k1024, 12990, 886912, 168, 48>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k128, 7120, 695872, 168, 0>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k256, 12990, 886912, 168, 48>
+    , table_row<rows::delta_rule_cuda_sm80_f32_forward_k64, 7120, 695872, 168, 0>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::delta_rule_cuda_sm90_bf16_forward_c64_k128, 0, 0, 0, 0>
-    , table_row<rows::delta_rule_cuda_sm90_bf16_forward_c64_k64, 0, 0, 0, 0>
+    , table_row<rows::delta_rule_cuda_sm90_bf16_forward_c64_k128, 9850, 475136, 168, 120>
+    , table_row<rows::delta_rule_cuda_sm90_bf16_forward_c64_k64, 9850, 475136, 168, 120>
 #endif
 #endif
     >::checked();

@@ -38,26 +38,26 @@ constexpr std::array instances = row_table<
     , table_row<rows::grouped_matmul_cpu_avx512_vnni_56x128x1024, 5500, 198872>
     , table_row<rows::grouped_matmul_cpu_generic_256x64x256, 4900, 166356>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x512, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x512, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x128x64, 4010, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_128x256x64, 4010, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x512, 4010, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_bf16_64x64x64, 4010, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x128x64, 4250, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_128x256x64, 4250, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x512, 4250, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_f16_64x64x64, 4250, 330592, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm80_f32_128x128x16, 6180, 450816, 255, 32>
+    , table_row<rows::grouped_matmul_cuda_sm80_f32_64x64x16, 6180, 450816, 255, 32>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::grouped_matmul_cuda_sm90_bf16_128x128x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_bf16_128x256x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_f16_128x128x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_f16_128x256x64, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x128x128, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x192x128, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_f8_e5m2_128x192x128, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_i8_128x128x128, 0, 0, 0, 0>
-    , table_row<rows::grouped_matmul_cuda_sm90_i8_128x192x128, 0, 0, 0, 0>
+    , table_row<rows::grouped_matmul_cuda_sm90_bf16_128x128x64, 24970, 1758848, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm90_bf16_128x256x64, 23200, 1663360, 255, 8>
+    , table_row<rows::grouped_matmul_cuda_sm90_f16_128x128x64, 25730, 1758848, 255, 24>
+    , table_row<rows::grouped_matmul_cuda_sm90_f16_128x256x64, 24670, 1663360, 255, 8>
+    , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x128x128, 10360, 668416, 168, 32>
+    , table_row<rows::grouped_matmul_cuda_sm90_f8_e4m3_128x192x128, 12880, 759424, 168, 40>
+    , table_row<rows::grouped_matmul_cuda_sm90_f8_e5m2_128x192x128, 28690, 2145664, 168, 40>
+    , table_row<rows::grouped_matmul_cuda_sm90_i8_128x128x128, 9070, 664832, 168, 32>
+    , table_row<rows::grouped_matmul_cuda_sm90_i8_128x192x128, 13700, 750848, 168, 40>
 #endif
 #endif
     >::checked();

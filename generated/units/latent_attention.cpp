@@ -43,20 +43,20 @@ constexpr std::array instances = row_table<
     , table_row<rows::latent_attention_cpu_generic_selected_backward, 6400, 150458>
     , table_row<rows::latent_attention_cpu_generic_selected_forward, 4600, 123568>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_f16, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_expanded_backward, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_expanded_forward, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_expanded_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_selected_backward, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_selected_forward, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm80_selected_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward, 2770, 194773, 128, 32>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_bf16, 9270, 759808, 255, 32>
+    , table_row<rows::latent_attention_cuda_sm80_absorbed_forward_f16, 9380, 759808, 255, 32>
+    , table_row<rows::latent_attention_cuda_sm80_expanded_backward, 5920, 375616, 173, 24>
+    , table_row<rows::latent_attention_cuda_sm80_expanded_forward, 2770, 194773, 128, 32>
+    , table_row<rows::latent_attention_cuda_sm80_expanded_forward_bf16, 14370, 845056, 255, 24>
+    , table_row<rows::latent_attention_cuda_sm80_selected_backward, 5920, 375616, 173, 24>
+    , table_row<rows::latent_attention_cuda_sm80_selected_forward, 2770, 194773, 128, 32>
+    , table_row<rows::latent_attention_cuda_sm80_selected_forward_bf16, 12510, 925056, 255, 24>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_f16, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm90_expanded_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::latent_attention_cuda_sm90_selected_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_bf16, 8670, 345600, 128, 24>
+    , table_row<rows::latent_attention_cuda_sm90_absorbed_forward_f16, 6800, 345600, 128, 24>
+    , table_row<rows::latent_attention_cuda_sm90_expanded_forward_bf16, 54980, 3674496, 255, 24>
+    , table_row<rows::latent_attention_cuda_sm90_selected_forward_bf16, 53710, 3859200, 255, 24>
 #endif
 #endif
     >::checked();

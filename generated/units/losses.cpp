@@ -44,18 +44,18 @@ constexpr std::array instances = row_table<
     , table_row<rows::losses_cpu_generic_linear_cross_entropy_backward, 7600, 53719>
     , table_row<rows::losses_cpu_generic_linear_cross_entropy_forward, 3000, 25221>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::losses_cuda_sm80_cross_entropy_backward, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_cross_entropy_forward, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_kl_divergence_backward, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_kl_divergence_forward, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_bf16, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm80_cross_entropy_backward, 4510, 529152, 64, 104>
+    , table_row<rows::losses_cuda_sm80_cross_entropy_forward, 4510, 529152, 64, 104>
+    , table_row<rows::losses_cuda_sm80_kl_divergence_backward, 4660, 361856, 64, 136>
+    , table_row<rows::losses_cuda_sm80_kl_divergence_forward, 4660, 361856, 64, 136>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_bf16, 5900, 349440, 255, 24>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_backward_f32, 4300, 351872, 255, 32>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_bf16, 5900, 349440, 255, 24>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f16, 10180, 703360, 255, 24>
+    , table_row<rows::losses_cuda_sm80_linear_cross_entropy_forward_f32, 4300, 351872, 255, 32>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_backward_bf16, 0, 0, 0, 0>
-    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_forward_bf16, 0, 0, 0, 0>
+    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_backward_bf16, 5260, 424256, 168, 8>
+    , table_row<rows::losses_cuda_sm90_linear_cross_entropy_forward_bf16, 5260, 424256, 168, 8>
 #endif
 #endif
     >::checked();

@@ -62,18 +62,18 @@ constexpr std::array instances = row_table<
     , table_row<rows::mean_pooling_cpu_generic_f32_backward_cached, 270, 6289>
     , table_row<rows::mean_pooling_cpu_generic_f32_forward_s4, 730, 17285>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_cached, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_streaming, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s4, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s8, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_cached, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_streaming, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s4, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s8, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_cached, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_streaming, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s4, 0, 0, 0, 0>
-    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s8, 0, 0, 0, 0>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_cached, 1240, 128512, 80, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_backward_streaming, 1250, 129408, 70, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s4, 1540, 159232, 80, 24>
+    , table_row<rows::mean_pooling_cuda_sm80_bf16_forward_s8, 1630, 168960, 128, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_cached, 1360, 128640, 64, 24>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_backward_streaming, 1370, 129408, 64, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s4, 1680, 158720, 80, 24>
+    , table_row<rows::mean_pooling_cuda_sm80_f16_forward_s8, 1770, 167680, 128, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_cached, 1380, 130048, 64, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_backward_streaming, 1350, 127232, 64, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s4, 1620, 152832, 80, 8>
+    , table_row<rows::mean_pooling_cuda_sm80_f32_forward_s8, 1700, 160384, 118, 8>
 #endif
     >::checked();
 }  // namespace

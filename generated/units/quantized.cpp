@@ -41,17 +41,17 @@ constexpr std::array instances = row_table<
     , table_row<rows::quantized_cpu_generic_forward, 3700, 20642>
     , table_row<rows::quantized_cpu_generic_quantize, 1900, 51527>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::quantized_cuda_sm80_backward_bf16, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_backward_f16, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_backward_f32, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_dequantize, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_forward_f16, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_forward_f32, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm80_quantize, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm80_backward_bf16, 8810, 751552, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_backward_f16, 7610, 616064, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_backward_f32, 5580, 314880, 255, 32>
+    , table_row<rows::quantized_cuda_sm80_dequantize, 2210, 68736, 40, 0>
+    , table_row<rows::quantized_cuda_sm80_forward_bf16, 8810, 751552, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_forward_f16, 7610, 616064, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_forward_f32, 5580, 314880, 255, 32>
+    , table_row<rows::quantized_cuda_sm80_quantize, 2210, 68736, 40, 0>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::quantized_cuda_sm90_forward_bf16, 0, 0, 0, 0>
-    , table_row<rows::quantized_cuda_sm90_forward_f16, 0, 0, 0, 0>
+    , table_row<rows::quantized_cuda_sm90_forward_bf16, 74380, 6290432, 255, 80>
+    , table_row<rows::quantized_cuda_sm90_forward_f16, 64500, 4987904, 255, 80>
 #endif
 #endif
     >::checked();

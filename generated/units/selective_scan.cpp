@@ -44,12 +44,12 @@ constexpr std::array instances = row_table<
     , table_row<rows::selective_scan_cpu_generic_state_space_v2_backward, 2100, 46272>
     , table_row<rows::selective_scan_cpu_generic_state_space_v2_forward, 1800, 21949>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::selective_scan_cuda_sm80_rwkv4_backward, 0, 0, 0, 0>
-    , table_row<rows::selective_scan_cuda_sm80_rwkv4_forward, 0, 0, 0, 0>
-    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_backward, 0, 0, 0, 0>
-    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_forward, 0, 0, 0, 0>
-    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_backward, 0, 0, 0, 0>
-    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_forward, 0, 0, 0, 0>
+    , table_row<rows::selective_scan_cuda_sm80_rwkv4_backward, 2320, 150400, 126, 0>
+    , table_row<rows::selective_scan_cuda_sm80_rwkv4_forward, 2320, 150400, 126, 0>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_backward, 3800, 300352, 128, 48>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v1_forward, 3800, 300352, 128, 48>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_backward, 3540, 303552, 128, 24>
+    , table_row<rows::selective_scan_cuda_sm80_state_space_v2_forward, 3540, 303552, 128, 24>
 #endif
     >::checked();
 }  // namespace

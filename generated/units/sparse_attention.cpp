@@ -62,31 +62,31 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 4600, 65564>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_forward, 2900, 30502>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_f16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_f16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_backward, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward, 6550, 305280, 238, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d128, 3770, 258048, 255, 56>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_bf16_d64, 3770, 258048, 255, 56>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_f16_d128, 3460, 257920, 255, 56>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_backward_f16_d64, 3460, 257920, 255, 56>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward, 4540, 147072, 126, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d128, 5290, 295424, 255, 8>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_bf16_d64, 4960, 276992, 242, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d128, 5310, 295424, 255, 8>
+    , table_row<rows::sparse_attention_cuda_sm80_blocksparse_forward_f16_d64, 4980, 276992, 242, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_backward, 10820, 439808, 239, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward, 7500, 274816, 226, 0>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d128, 5020, 282368, 238, 16>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_bf16_d64, 4230, 237824, 179, 16>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d128, 4260, 282880, 238, 16>
+    , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d64, 3590, 238208, 179, 16>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d64, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d128, 0, 0, 0, 0>
-    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d64, 0, 0, 0, 0>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128, 10190, 490880, 168, 32>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64, 9660, 465664, 168, 16>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d128, 8750, 491136, 168, 32>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d64, 8300, 465792, 168, 16>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d128, 5570, 347776, 238, 24>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d64, 4580, 286208, 179, 16>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d128, 5340, 348288, 238, 24>
+    , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d64, 4390, 286592, 179, 16>
 #endif
 #endif
     >::checked();

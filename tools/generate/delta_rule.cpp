@@ -29,7 +29,7 @@ struct delta_rule_description {
   static std::vector<delta_rule_axes> blocks() { return delta_rule_blocks(); }
   static constexpr budget cpu_budget{.rows = 24, .seconds = 120, .bytes = 2 << 20};
   static constexpr budget cuda_budget{
-      .rows = 30, .seconds = 360, .bytes = 16 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
+      .rows = 30, .seconds = 360, .bytes = 24 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const delta_rule_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.type));

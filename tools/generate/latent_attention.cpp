@@ -25,7 +25,7 @@ struct latent_attention_description {
   static std::vector<latent_attention_axes> blocks() { return latent_attention_blocks(); }
   static constexpr budget cpu_budget{.rows = 18, .seconds = 180, .bytes = 2 << 20};
   static constexpr budget cuda_budget{
-      .rows = 13, .seconds = 240, .bytes = 7 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
+      .rows = 13, .seconds = 240, .bytes = 14 << 20, .unit_seconds = 60, .unit_mebibytes = 3072};
 
   static std::string unit_of(const latent_attention_config& config) {
     if (config.type != dtype::none) {

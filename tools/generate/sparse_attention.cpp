@@ -26,7 +26,7 @@ struct sparse_attention_description {
   static std::vector<sparse_attention_axes> blocks() { return sparse_attention_blocks(); }
   static constexpr budget cpu_budget{.rows = 36, .seconds = 240, .bytes = 4 << 20};
   static constexpr budget cuda_budget{
-      .rows = 24, .seconds = 360, .bytes = 6 << 20, .unit_seconds = 30, .unit_mebibytes = 2048};
+      .rows = 24, .seconds = 360, .bytes = 8 << 20, .unit_seconds = 30, .unit_mebibytes = 2048};
 
   static std::string unit_of(const sparse_attention_config& config) {
     const std::string unit =
