@@ -34,7 +34,7 @@ struct listed_row {
   double compile_seconds = 0;  ///< 0: not measured
   std::uint32_t bytes = 0;     ///< 0: not measured
   row_resources resources{};   ///< CUDA rows
-  int shared_bytes = 0;        ///< CUDA rows: of a block, for the largest head dim they take
+  int shared_bytes = 0;        ///< CUDA rows: of a block, for the largest head dim; 0: not known
 };
 
 /// A row chosen for the shapes of a file, ready to run on its tensors. Lives no longer than the

@@ -104,7 +104,7 @@ void add_resources(std::vector<cell>& cells, const listed_row& row, style look) 
     return cell(there ? fmt::format("{}", value) : cuda ? "-" : "", look);
   };
   cells.push_back(number(measured, row.resources.registers));
-  cells.push_back(number(cuda, (row.shared_bytes + 1023) / 1024));
+  cells.push_back(number(row.shared_bytes > 0, (row.shared_bytes + 1023) / 1024));
   cells.push_back(number(measured, row.resources.local_bytes));
 }
 
