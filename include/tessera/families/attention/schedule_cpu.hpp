@@ -232,8 +232,8 @@ struct key_splits {
   static constexpr std::int64_t few = 32;  ///< with `least_keys` or more
   /// With so many keys that combining the splits is nothing beside reading them: enough for many
   /// threads to read all heads of their keys, which lie together.
-  static constexpr std::int64_t most = 64;
-  static constexpr std::int64_t many_keys = 2048;
+  static constexpr std::int64_t most = 128;
+  static constexpr std::int64_t many_keys = 1024;
 
   /// No sequence of at most `k_len` keys has more splits than this.
   [[gnu::always_inline]] static constexpr std::int64_t room_for(std::int64_t k_len) noexcept {
