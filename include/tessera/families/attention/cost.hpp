@@ -279,10 +279,6 @@ inline void add_decode_on_cpu(work_estimate& work, const attention_config& confi
   const bool in_place =
       !sized.coded && facts.demand.page_size % 16 == 0 &&
       schedule_cpu::reads_in_place(config, sized.cut_by.q_len * sized.cut_by.group);
-  // Of many sequences, which threads read one after the other from memory, vectors with four rows
-  // a key read 2 % more.
-  const bool many = facts.demand.sizes.batch >= 8;
-  if (tiles && in_place && 2 * sized.rows < max_decode_rows && many) work.bytes *= 1.1;
   if (tiles && !in_place) {
     work.vector_operations += 2.0 * elements;
     work.bytes *= 1.35;

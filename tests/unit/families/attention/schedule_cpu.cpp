@@ -271,7 +271,7 @@ TEST(schedule_cpu, decode_items_cover_every_head_and_stay_in_the_cache) {
         EXPECT_LE(cut.heads, decode_schedule::most_heads);
         EXPECT_GE(std::int64_t{cut.heads} * cut.head_groups, sizes.kv_heads);
         EXPECT_TRUE(cut.heads == 1 || cut.item_bytes() <= decode_schedule::most_item_bytes);
-        EXPECT_EQ(cut.splits, key_splits::room_for(sizes.kv_len));
+        EXPECT_EQ(cut.splits, key_splits::room_for(sizes.kv_len, has_tile_products(config.target)));
         EXPECT_LE(cut.rows, config.block_q);
         EXPECT_TRUE(cut.rows <= 16 || cut.rows % 16 == 0) << "whole tiles of rows";
       }
@@ -280,13 +280,15 @@ TEST(schedule_cpu, decode_items_cover_every_head_and_stay_in_the_cache) {
 }
 
 TEST(key_splits, cover_the_keys_and_fit_the_room) {
-  for (std::int64_t keys = 0; keys < 1000000; keys = keys * 9 / 8 + 1) {
-    const key_splits cut = key_splits::of(keys);
-    EXPECT_LE(cut.count, key_splits::room_for(keys)) << keys;
-    EXPECT_GE(cut.count * cut.keys, keys) << keys;
-    EXPECT_TRUE(cut.count == 1 || (cut.count - 1) * cut.keys < keys) << keys;
-    EXPECT_EQ(cut.keys % 64, 0) << keys;
-    EXPECT_LE(key_splits::room_for(keys), key_splits::room_for(keys + 1));
+  for (const bool tiles : {false, true}) {
+    for (std::int64_t keys = 0; keys < 1000000; keys = keys * 9 / 8 + 1) {
+      const key_splits cut = key_splits::of(keys, tiles);
+      EXPECT_LE(cut.count, key_splits::room_for(keys, tiles)) << keys;
+      EXPECT_GE(cut.count * cut.keys, keys) << keys;
+      EXPECT_TRUE(cut.count == 1 || (cut.count - 1) * cut.keys < keys) << keys;
+      EXPECT_EQ(cut.keys % 64, 0) << keys;
+      EXPECT_LE(key_splits::room_for(keys, tiles), key_splits::room_for(keys + 1, tiles)) << keys;
+    }
   }
 }
 

@@ -15,25 +15,28 @@
 
 namespace tessera::kernels::attention {
 
-/// Per token, query head and split a row of `stride` sums and a softmax state. Tokens of packed
-/// tensors count through all sequences, those of dense ones through the entries.
+/// Per token, query head and split a row of `stride` sums and, behind them, a softmax state, in
+/// lines of their own: splits of a row are written by different threads. Tokens of packed tensors
+/// count through all sequences, those of dense ones through the entries.
 struct partial_results {
   float* sums = nullptr;
-  prim::softmax_state* states = nullptr;
   std::int64_t splits = 0;  ///< room for each row
   int q_heads = 0;
   int stride = 0;
+  int floats_of_part = 0;
 
   /// At `base`, 64-byte aligned, for all rows of a launch; with a null base only to count.
   static TESSERA_INLINE partial_results at(std::byte* base, const attention_kernel_args& args,
                                            std::int64_t splits, int stride) {
-    partial_results partial{nullptr, nullptr, splits, args.q_heads, stride};
-    partial.sums = reinterpret_cast<float*>(base);
-    partial.states = reinterpret_cast<prim::softmax_state*>(base + partial.bytes_of_sums(args));
-    return partial;
+    constexpr int line = 64 / static_cast<int>(sizeof(float));
+    constexpr int state = static_cast<int>(sizeof(prim::softmax_state) / sizeof(float));
+    return {reinterpret_cast<float*>(base), splits, args.q_heads, stride,
+            (stride + state + line - 1) / line * line};
   }
   TESSERA_INLINE std::size_t bytes(const attention_kernel_args& args) const {
-    return bytes_of_sums(args) + parts(args) * sizeof(prim::softmax_state);
+    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
+    return static_cast<std::size_t>(tokens * q_heads * splits) *
+           static_cast<std::size_t>(floats_of_part) * sizeof(float);
   }
 
   /// Number of a row's first part.
@@ -44,16 +47,9 @@ struct partial_results {
         args.cu_seqlens_q != nullptr ? seq.q_begin + query : seq.index * args.q_len + query;
     return (token * q_heads + head) * splits;
   }
-  TESSERA_INLINE float* sum(std::int64_t part) const { return sums + part * stride; }
-  TESSERA_INLINE prim::softmax_state& state(std::int64_t part) const { return states[part]; }
-
- private:
-  TESSERA_INLINE std::size_t parts(const attention_kernel_args& args) const {
-    const std::int64_t tokens = args.cu_seqlens_q != nullptr ? args.q_len : args.batch * args.q_len;
-    return static_cast<std::size_t>(tokens * q_heads * splits);
-  }
-  TESSERA_INLINE std::size_t bytes_of_sums(const attention_kernel_args& args) const {
-    return parts(args) * static_cast<std::size_t>(stride) * sizeof(float);
+  TESSERA_INLINE float* sum(std::int64_t part) const { return sums + part * floats_of_part; }
+  TESSERA_INLINE prim::softmax_state& state(std::int64_t part) const {
+    return *reinterpret_cast<prim::softmax_state*>(sum(part) + stride);
   }
 };
 

@@ -47,7 +47,7 @@ class decode_item {
           scratch + static_cast<std::size_t>(h) * schedule.head_bytes, schedule.rows, v_head_dim);
       rows_[h].emplace(args, hooks, scratch_[h], entry, heads_.begin + h, first_row);
     }
-    splits_ = key_splits::of(rows_[0]->queries().sequence().k_len);
+    splits_ = key_splits::of(rows_[0]->queries().sequence().k_len, shape::tiles);
     const auto key_bytes = static_cast<std::int64_t>(heads_.count * shape::head_dim(args)) *
                            std::int64_t{sizeof(stored)};
     keys_ahead_ = keys_ahead(splits_.keys, key_bytes);
@@ -353,10 +353,10 @@ void combine_row(const attention_kernel_args& args, const prim::sequence& seq, s
     const std::int64_t prefix = prefix_of_sequence(args, seq.index);
     const std::int64_t keys = prefix < 0 ? 0 : keys_of_prefix(args, prefix);
     shared.begin = first + partial.splits / 2;
-    shared.end = shared.begin + (keys > 0 ? key_splits::of(keys).count : 0);
+    shared.end = shared.begin + (keys > 0 ? key_splits::of(keys, shape::tiles).count : 0);
   }
   const prim::softmax_state state = combine<typename shape::isa_type>(
-      partial, {first, first + key_splits::of(seq.k_len).count}, shared, accumulator);
+      partial, {first, first + key_splits::of(seq.k_len, shape::tiles).count}, shared, accumulator);
   restore_columns<typename shape::words>(accumulator, partial.stride);
   const auto result = prim::finish_row(state, args.sinks + head * args.sink_head_stride,
                                        args.sink_count, args.sink_stride, args.normalize);

@@ -15,7 +15,6 @@
 
 #include <tessera/kernels/attention/cpu/coded_source.hpp>
 #include <tessera/kernels/attention/cpu/decode_entry.hpp>
-#include <tessera/kernels/attention/cpu/gemm_tiles.hpp>
 #include <tessera/kernels/attention/cpu/key_order.hpp>
 #include <tessera/kernels/attention/cpu/softmax_columns.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
@@ -59,13 +58,10 @@ class decode_tiles {
 
   /// Products of the first `rows` rows, of which there may be fewer than there is room for.
   decode_tiles(const decode_scratch<Kernel>& scratch, int rows)
-      : scratch_(scratch),
-        rows_(rows),
-        tile_rows_(rows_of_tile(scratch.rows)),
-        all_rows_(round_up(scratch.rows, tile_rows_)) {}
+      : scratch_(scratch), rows_(rows), tile_rows_(rows_of_tile(scratch.rows)) {}
 
   /// Words of Q from one word of a row to the next.
-  int q_stride() const { return all_rows_; }
+  int q_stride() const { return tile_rows_; }
   /// The rows of tiles with some of the rows.
   int rows_with_tail() const { return round_up(rows_, tile_rows_); }
 
@@ -76,7 +72,8 @@ class decode_tiles {
            keys % softmax_columns<Kernel>::keys_at_once == 0;
   }
 
-  /// Words of Q as operand B, [word][row], zeros behind the last row. `row_of(r)` is row r.
+  /// Words of Q as operands B, [tile of rows][word][row], zeros behind the last row. `row_of(r)` is
+  /// row r.
   template <class RowOf>
   void pack_q(const RowOf& row_of) const {
     for (int first = 0; first < rows_; first += most_rows) {
@@ -87,8 +84,9 @@ class decode_tiles {
                                        : vec::zero();
         }
         vec::transpose(block);
-        float* const to = scratch_.q + word * all_rows_ + first;
-        for (int w = 0; w < vec::width; ++w) vec::store_n(to + w * all_rows_, block[w], tile_rows_);
+        float* to = scratch_.q + first * depth + word * tile_rows_;
+        for (int w = 0; w < vec::width; ++w, to += tile_rows_)
+          vec::store_n(to, block[w], tile_rows_);
       }
     }
   }
@@ -97,34 +95,21 @@ class decode_tiles {
   template <class Rows>
   void gemm_qk(const key_step<Rows>& at) const {
     alignas(64) element spare[2][prim::tile_rows * head_dim];
-    alignas(64) float products[2 * prim::tile_rows * most_rows];
-    const std::int64_t row_bytes = tile_rows_ * std::int64_t{sizeof(float)};
-    const std::int64_t q_bytes = all_rows_ * word_bytes;
+    alignas(64) float products[2][prim::tile_rows * most_rows];
     for (int key = 0; key < at.count; key += keys_at_once) {
-      const tile_operand low = keys_from<prim::tile_rows>(at, key, spare[0]);
-      const tile_operand high = keys_from<prim::tile_rows>(at, key + prim::tile_rows, spare[1]);
+      const tile_operand keys[2] = {
+          keys_from<prim::tile_rows>(at, key, spare[0]),
+          keys_from<prim::tile_rows>(at, key + prim::tile_rows, spare[1])};
       for (int first = 0; first < rows_; first += most_rows) {
-        const float* const q = scratch_.q + first;
-        tiles::zero<first_scores>();
-        tiles::zero<second_scores>();
-        for (int word = 0; word < depth; word += prim::tile_width) {
-          tiles::load<queries>(q + word * all_rows_, q_bytes);
-          tiles::load<operand>(low.data + word, low.stride);
-          tiles::multiply_add<first_scores, operand, queries>();
-          tiles::load<operand>(high.data + word, high.stride);
-          tiles::multiply_add<second_scores, operand, queries>();
-          if (first == 0) ask_for<keys_at_once>(at, key, word / prim::tile_width);
-        }
-        tiles::store<first_scores>(products, row_bytes);
-        tiles::store<second_scores>(products + prim::tile_rows * tile_rows_, row_bytes);
-        for (int half = 0; half < keys_at_once; half += prim::tile_rows) {
-          store_scores(products + half * tile_rows_, first, at.column + key + half);
+        multiply_keys<2, 1>(keys, first, {products[0], products[1]}, [&](int part) {
+          if (first == 0) ask_for<keys_at_once>(at, key, part);
+        });
+        for (int half = 0; half < 2; ++half) {
+          store_scores(products[half], first, at.column + key + half * prim::tile_rows);
         }
       }
     }
-    tiles::zero<first_scores>();
-    tiles::zero<second_scores>();
-    tiles::zero<queries>();
+    drop_scores();
   }
 
   /// The rows against a tile of keys and its values, a multiple of keys_at_once, all of which they
@@ -134,44 +119,48 @@ class decode_tiles {
   void attend_columns(const score_units& units, const key_step<KeyRows>& k,
                       const key_step<ValueRows>& v) const {
     alignas(64) float panels[most_words_of_pass * v_head_dim];
-    const int own_rows = round_up(rows_, most_rows);
-    const int room = own_rows < rows_of_pass ? own_rows : rows_of_pass;
-    const int panel_words = room > most_rows ? most_words_of_pass : words_of_panel;
+    const int all = rows_with_tail();
+    const int panel_words = all > most_rows ? most_words_of_pass : words_of_panel;
     const int keys_of_pass = words::k_pack * panel_words;
     for (int key = 0; key < k.count; key += keys_of_pass) {
       const int count = k.count - key < keys_of_pass ? k.count - key : keys_of_pass;
       pack_values(v, key, panel_words, panels);
-      for (int first = 0; first < rows_; first += room) {
-        const int left = round_up(rows_ - first, most_rows);
-        const softmax_columns<Kernel> columns(scratch_.scores, room, left < room ? left : room);
-        multiply_keys(k, key, count, first, columns);
-        columns.update(units, count, scratch_.softmax.from(first), scratch_.rescale + first);
-        add_values(panels, panel_words, count, first, columns);
+      for (int first = 0; first < all; first += rows_of_pass) {
+        const int end = all - first < rows_of_pass ? all : first + rows_of_pass;
+        const int pairs_end = first + (end - first) / keys_at_once * keys_at_once;
+        if (pairs_end > first) multiply_keys_of<2>(k, key, count, {first, pairs_end});
+        if (end > pairs_end) multiply_keys_of<1>(k, key, count, {pairs_end, end});
+        for (int row = first; row < end; row += most_rows) {
+          columns_of(row).update(units, count, scratch_.softmax.from(row), scratch_.rescale + row);
+        }
+        scratch_.rescale_sums(first, end < rows_ ? end : rows_, sum_stride);
+        if (pairs_end > first) add_values_of<2>(panels, panel_words, count, {first, pairs_end});
+        if (end > pairs_end) add_values_of<1>(panels, panel_words, count, {pairs_end, end});
       }
     }
+    drop_scores();
   }
 
   /// Sums of a step, whose weights behind the last key are zeros.
   template <class Rows>
   void gemm_pv(const key_step<Rows>& at) const {
     alignas(64) float panels[words_of_panel * v_head_dim];
-    const std::int64_t score_bytes = shape::score_stride * std::int64_t{sizeof(float)};
-    const std::int64_t sum_bytes = sum_stride * std::int64_t{sizeof(float)};
-    constexpr std::int64_t panel_bytes = panel_columns * std::int64_t{sizeof(float)};
+    constexpr std::int64_t score_bytes = shape::score_stride * word_bytes;
     for (int key = 0; key < at.count; key += words::k_pack * words_of_panel) {
       const int used = pack_values(at, key, words_of_panel, panels);
       for (int first = 0; first < rows_; first += most_rows) {
         const float* const p = scratch_.score_row(first) + (at.column + key) / words::k_pack;
-        for (int column = 0; column < v_head_dim; column += panel_columns) {
+        for (int column = 0; column < v_head_dim; column += 2 * prim::tile_width) {
           float* const sums = scratch_.sums + first * sum_stride + column;
           const float* const v = panels + column * words_of_panel;
+          constexpr int next_column = prim::tile_width * words_of_panel;
           tiles::load<first_sums>(sums, sum_bytes);
           tiles::load<second_sums>(sums + prim::tile_width, sum_bytes);
           for (int word = 0; word < used; word += prim::tile_width) {
             tiles::load<weights>(p + word, score_bytes);
-            tiles::load<operand>(v + word * panel_columns, panel_bytes);
+            tiles::load<operand>(v + word * prim::tile_width, 64);
             tiles::multiply_add<first_sums, weights, operand>();
-            tiles::load<operand>(v + word * panel_columns + prim::tile_width, panel_bytes);
+            tiles::load<operand>(v + next_column + word * prim::tile_width, 64);
             tiles::multiply_add<second_sums, weights, operand>();
           }
           tiles::store<first_sums>(sums, sum_bytes);
@@ -188,16 +177,29 @@ class decode_tiles {
   // Registers, which are zeros when they are not in use (see tile_product).
   static constexpr int first_scores = 0, second_scores = 1, operand = 2, queries = 3, weights = 4,
                        first_sums = 5, second_sums = 6;
-  static constexpr int keys_at_once = 2 * prim::tile_rows;
-  static constexpr std::int64_t word_bytes = sizeof(float);
-  /// Words of keys whose values are interleaved at a time, and columns that lie side by side.
-  static constexpr int words_of_panel = 2 * prim::tile_width;
-  static constexpr int panel_columns = 2 * prim::tile_width;
+  static void drop_scores() {
+    tiles::zero<first_scores>();
+    tiles::zero<second_scores>();
+    tiles::zero<queries>();
+  }
 
-  /// Rows whose scores are in the buffer at a time where they lie key by row, and words of as many
-  /// keys: of more rows more, so that their sums come and go less often.
-  static constexpr int rows_of_pass = 2 * prim::tile_rows;
+  static constexpr int keys_at_once = 2 * prim::tile_rows;
+  static constexpr std::int64_t word_bytes = sizeof(float), sum_bytes = sum_stride * word_bytes;
+  /// Words of keys whose values are interleaved at a time.
+  static constexpr int words_of_panel = 2 * prim::tile_width;
+
+  /// Rows whose scores are made at a time where they lie key by row, and words of as many keys: of
+  /// more rows more, so that their sums come and go less often.
+  static constexpr int rows_of_pass = 4 * prim::tile_rows;
   static constexpr int most_words_of_pass = 2 * words_of_panel;
+
+  struct row_range {
+    int begin, end;
+  };
+  /// Where scores of the tile of rows from `row` on lie key by row.
+  softmax_columns<Kernel> columns_of(int row) const {
+    return softmax_columns<Kernel>(scratch_.score_row(row));
+  }
 
   /// Rows, `stride` bytes apart.
   struct tile_operand {
@@ -256,49 +258,83 @@ class decode_tiles {
     }
   }
 
-  /// Scores of the keys [key, key + count) of a step with some rows from `first` on.
-  template <class Rows>
-  void multiply_keys(const key_step<Rows>& at, int key, int count, int first,
-                     const softmax_columns<Kernel>& columns) const {
-    alignas(64) element spare[keys_at_once * head_dim];
-    with_row_tiles(columns.rows(), [&]<int RowTiles>() {
-      constexpr int key_tiles = RowTiles == 2 ? 1 : 2, keys_of_block = key_tiles * prim::tile_rows;
-      prim::tile_product<tiles, key_tiles, RowTiles> product;
-      for (int i = 0; i < count; i += keys_of_block) {
-        const tile_operand keys = keys_from<keys_of_block>(at, key + i, spare);
-        const typename decltype(product)::operands from{keys.data, keys.stride / word_bytes,
-                                                        scratch_.q + first, all_rows_};
-        int part = 0;
-        const auto ask = [&] {
-          if (first == 0) ask_for<keys_of_block>(at, key + i, part++);
-        };
-        ask();
-        product.template begin<false>(from, columns.scores(i), columns.room());
-        product.add(product.next(from), depth - prim::tile_width, ask);
+  /// Scores of two tiles of keys with a tile of rows from `first` on, or of one with two, key by
+  /// row. `beside(part)` goes on beside the products of each tile_width words.
+  template <int KeyTiles, int RowTiles, class Beside>
+  TESSERA_INLINE void multiply_keys(const tile_operand (&keys)[KeyTiles], int first,
+                                    float* const (&to)[2], const Beside& beside) const {
+    static_assert(KeyTiles * RowTiles == 2);
+    const std::int64_t row_bytes = tile_rows_ * word_bytes;
+    const float* q = scratch_.q + first * depth;
+    tiles::zero<first_scores>();
+    tiles::zero<second_scores>();
+    for (int word = 0; word < depth; word += prim::tile_width) {
+      tiles::load<queries>(q, row_bytes);
+      tiles::load<operand>(keys[0].data + word, keys[0].stride);
+      tiles::multiply_add<first_scores, operand, queries>();
+      if constexpr (KeyTiles == 2) {
+        tiles::load<operand>(keys[1].data + word, keys[1].stride);
+      } else {
+        tiles::load<queries>(q + most_rows * depth, row_bytes);
       }
-      product.finish();
-    });
+      tiles::multiply_add<second_scores, operand, queries>();
+      beside(word / prim::tile_width);
+      q += prim::tile_width * tile_rows_;
+    }
+    tiles::store<first_scores>(to[0], row_bytes);
+    tiles::store<second_scores>(to[1], row_bytes);
   }
 
-  /// Sums of these rows, which follow their maxima, and the weights of `count` keys times `panels`.
-  void add_values(const float* panels, int panel_words, int count, int first,
-                  const softmax_columns<Kernel>& columns) const {
-    const int end = columns.rows() < rows_ - first ? first + columns.rows() : rows_;
-    scratch_.rescale_sums(first, end, sum_stride);
-    with_row_tiles(columns.rows(), [&]<int RowTiles>() {
-      constexpr int column_tiles = RowTiles == 2 ? 1 : 2;
-      prim::tile_product<tiles, RowTiles, column_tiles> product;
-      for (int column = 0; column < v_head_dim; column += column_tiles * prim::tile_width) {
-        const int in_panel = column % panel_columns;
-        const typename decltype(product)::operands from{
-            columns.weights(0), prim::tile_width,
-            panels + (column - in_panel) * panel_words + in_panel, panel_columns,
-            columns.room() * prim::tile_width};
-        product.template begin<true>(from, scratch_.sums + first * sum_stride + column, sum_stride);
-        product.add(product.next(from), count / words::k_pack - prim::tile_width);
+  /// Scores of the keys [key, key + count) of a step with tiles of rows, one or two at a time.
+  template <int RowTiles, class Rows>
+  void multiply_keys_of(const key_step<Rows>& at, int key, int count, row_range rows) const {
+    constexpr int key_tiles = 2 / RowTiles, keys_of_block = key_tiles * prim::tile_rows;
+    alignas(64) element spare[keys_of_block * head_dim];
+    for (int i = 0; i < count; i += keys_of_block) {
+      tile_operand keys[key_tiles];
+      keys[0] = keys_from<keys_of_block>(at, key + i, spare);
+      if constexpr (key_tiles == 2) {
+        keys[1] = {keys[0].data + prim::tile_rows * keys[0].stride / word_bytes, keys[0].stride};
       }
-      product.finish();
-    });
+      for (int row = rows.begin; row < rows.end; row += RowTiles * most_rows) {
+        float* const scores = columns_of(row).scores(i);
+        float* const next = RowTiles == 2 ? columns_of(row + most_rows).scores(i)
+                                          : columns_of(row).scores(i + prim::tile_rows);
+        multiply_keys<key_tiles, RowTiles>(keys, row, {scores, next}, [&](int part) {
+          if (row == 0) ask_for<keys_of_block>(at, key + i, part);
+        });
+      }
+    }
+  }
+
+  /// Sums of tiles of rows, one or two at a time, plus the weights of `count` keys times `panels`:
+  /// in the registers of scores and queries, which are whole ones here, so that four are in use.
+  template <int RowTiles>
+  void add_values_of(const float* panels, int panel_words, int count, row_range rows) const {
+    constexpr int column_tiles = 2 / RowTiles;
+    for (int column = 0; column < v_head_dim; column += column_tiles * prim::tile_width) {
+      const float* const values = panels + column * panel_words;
+      for (int row = rows.begin; row < rows.end; row += RowTiles * most_rows) {
+        float* const sums = scratch_.sums + row * sum_stride + column;
+        float* const next = sums + (RowTiles == 2 ? most_rows * sum_stride : prim::tile_width);
+        tiles::load<first_scores>(sums, sum_bytes);
+        tiles::load<second_scores>(next, sum_bytes);
+        for (int i = 0; i < count; i += keys_at_once) {
+          const float* const word = values + i / words::k_pack * prim::tile_width;
+          tiles::load<operand>(word, 64);
+          tiles::load<queries>(columns_of(row).weights(i), 64);
+          tiles::multiply_add<first_scores, queries, operand>();
+          if constexpr (RowTiles == 2) {
+            tiles::load<queries>(columns_of(row + most_rows).weights(i), 64);
+          } else {
+            tiles::load<operand>(word + prim::tile_width * panel_words, 64);
+          }
+          tiles::multiply_add<second_scores, queries, operand>();
+        }
+        tiles::store<first_scores>(sums, sum_bytes);
+        tiles::store<second_scores>(next, sum_bytes);
+      }
+    }
   }
 
   /// Scores of sixteen keys, [key][row], to the rows from `first` on.
@@ -313,8 +349,8 @@ class decode_tiles {
     }
   }
 
-  /// Values from `key` on as panels of panel_columns, in the order of interleaved words; returns
-  /// their words, whole tiles.
+  /// Values from `key` on as panels of tile_width columns, in the order of interleaved words;
+  /// returns their words, whole tiles.
   template <class Rows>
   static int pack_values(const key_step<Rows>& at, int key, int panel_words, float* panels) {
     const int left = (at.count - key + words::k_pack - 1) / words::k_pack;
@@ -332,9 +368,9 @@ class decode_tiles {
                                                       row[1] != nullptr ? row[1] + d : nullptr};
           reader::template read_interleaved<2>(line, elements_of_line, x);
         }
-        float* const to = panels + d * panel_words + word * panel_columns;
+        float* const to = panels + d * panel_words + word * prim::tile_width;
         vec::store(to, x[0]);
-        vec::store(to + prim::tile_width, x[1]);
+        vec::store(to + prim::tile_width * panel_words, x[1]);
         if constexpr (!std::is_same_v<Rows, buffered_rows<element>>) {
           for (int i = 0; i < words::k_pack; ++i) {
             const int asked = words::k_pack * d + i * elements_of_line;
@@ -347,7 +383,7 @@ class decode_tiles {
   }
 
   const decode_scratch<Kernel>& scratch_;
-  int rows_, tile_rows_, all_rows_;
+  int rows_, tile_rows_;
 };
 
 /// What a thread holds while it works on an item of so many rows.

@@ -170,7 +170,7 @@ void run_decode(const attention_kernel_args& args, const Hooks& hooks,
           const std::int64_t block = item / cut.head_groups / cut.splits % blocks;
           const auto entry = entry_at(item / cut.head_groups / cut.splits / blocks);
           // Splits are those of the longest sequence that there is room for.
-          if (split >= key_splits::of(entry.seq.k_len).count) return;
+          if (split >= key_splits::of(entry.seq.k_len, traits<Kernel>::tiles).count) return;
           const Source source = Source::of(args, entry.seq);
           [[maybe_unused]] const decode_scope<Kernel> products(cut.rows);
           decode(decode_item<Kernel, Hooks, Source>(args, hooks, source, slice_of(thread), cut,

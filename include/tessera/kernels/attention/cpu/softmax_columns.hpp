@@ -12,10 +12,10 @@
 
 namespace tessera::kernels::attention::cpu {
 
-/// The buffer of scores of a head, as many floats for each row as a tile has keys and sixteen more.
-/// Scores stand behind the first sixteen of each row: [key][row]. Weights come out as operands A,
-/// [32 keys][row][word], from the front on: those of 32 keys end where their scores begin, or
-/// before.
+/// The scores of a tile of rows, in a buffer of as many floats a row as there are keys and sixteen
+/// more. Scores stand behind the first sixteen of each row: [key][row]. Weights come out as
+/// operands A, [32 keys][row][word], from the front on: those of 32 keys end where their scores
+/// begin, or before.
 template <class Kernel>
 class softmax_columns {
   using shape = traits<Kernel>;
@@ -23,39 +23,36 @@ class softmax_columns {
   using reg = typename vec::reg;
   using words = typename shape::words;
   static constexpr int width = vec::width;
-  static constexpr int most_rows = round_up(shape::block_q, width);
+  static constexpr int rows = prim::tile_rows;
 
  public:
   static constexpr int keys_at_once = words::k_pack * prim::tile_width;
   static_assert(strides::padding >= prim::tile_width);
 
-  /// The first `rows` of `room` rows.
-  softmax_columns(float* buffer, int room, int rows) : buffer_(buffer), room_(room), rows_(rows) {}
+  explicit softmax_columns(float* buffer) : buffer_(buffer) {}
 
-  int rows() const { return rows_; }
-  int room() const { return room_; }
-  float* scores(int key) const { return buffer_ + (prim::tile_width + key) * room_; }
-  /// Those of `keys_at_once` keys lie room * tile_width behind those of the keys before.
-  float* weights(int key) const { return buffer_ + key / words::k_pack * room_; }
+  float* scores(int key) const { return buffer_ + (prim::tile_width + key) * rows; }
+  /// Those of `keys_at_once` keys lie rows * tile_width behind those of the keys before.
+  float* weights(int key) const { return buffer_ + key / words::k_pack * rows; }
 
   /// Updates the running softmax of all rows with the scores of `keys` keys, a multiple of
   /// keys_at_once, replaces these by weights, and writes what the rows' sums must be rescaled by
   /// first. Of rows behind the last one, in whole registers, anything comes out.
   void update(const score_units& units, int keys, softmax_rows state, float* rescale) const {
-    alignas(64) float shifts[most_rows], sums[most_rows];
-    for (int row = 0; row < rows_; row += width) {
+    alignas(64) float shifts[rows], sums[rows];
+    for (int row = 0; row < rows; row += width) {
       find_shifts(units, keys, row, state, rescale, shifts);
       vec::store(sums + row, vec::zero());
     }
     const reg exponent = vec::broadcast(units.exponent);
     for (int key = 0; key < keys; key += keys_at_once) {
-      for (int row = 0; row < rows_; row += width) {
+      for (int row = 0; row < rows; row += width) {
         weigh(scores(key) + row, weights(key) + row * prim::tile_width, exponent, shifts + row,
               sums + row);
       }
     }
     const reg infinite = vec::broadcast(std::numeric_limits<float>::infinity());
-    for (int row = 0; row < rows_; row += width) {
+    for (int row = 0; row < rows; row += width) {
       const reg of_tile = vec::load(sums + row), most = vec::load(state.row_max + row);
       const reg before = vec::load(state.row_sum + row);
       vec::store(state.row_sum + row, vec::fma(before, vec::load(rescale + row), of_tile));
@@ -111,7 +108,7 @@ class softmax_columns {
   void weigh(const float* from, float* to, reg exponent, const float* shifts, float* sums) const {
     const reg shift = vec::load(shifts);
     const auto weight_of = [&](int key) {
-      return vec::exp2(vec::mul(vec::sub(vec::load(from + key * room_), shift), exponent));
+      return vec::exp2(vec::mul(vec::sub(vec::load(from + key * rows), shift), exponent));
     };
     reg sum = vec::load(sums);
     reg block[width];
@@ -128,7 +125,6 @@ class softmax_columns {
   }
 
   float* buffer_;
-  int room_, rows_;
 };
 
 }  // namespace tessera::kernels::attention::cpu
