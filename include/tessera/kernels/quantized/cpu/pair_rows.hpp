@@ -14,7 +14,6 @@
 #include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/common/processor_model.hpp>
 #include <tessera/prim/cpu/code_pairs.hpp>
-#include <tessera/prim/cpu/rows.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::quantized::cpu {
@@ -106,48 +105,27 @@ class pair_rows {
     const int block = layout_.block();
     bool has_specials = false;
     std::fill(sums, sums + layout_.sums(), 0.0f);
-    for (std::int64_t at = 0; at < layout_.columns; at += block, place += block) {
-      float own[most_block];
-      for (int i = 0; i < block; ++i) {
-        const bool special = is_special(x[at + i]);
-        has_specials = has_specials || special;
-        own[i] = special ? 0.0f : x[at + i];
-      }
-      bf16 rounded[most_block];
-      prim::store_row<Isa>(rounded, block, own);
+    for (std::int64_t at = 0; at < layout_.columns; at += block) {
       for (int j = 0; j < codes_of_word; ++j) {
-        for (int i = 0; i < 2 * code_row_layout::lanes; ++i) {
-          place[j * 2 * code_row_layout::lanes + i] = rounded[i * codes_of_word + j];
+        for (int i = 0; i < 2 * code_row_layout::lanes; ++i, ++place) {
+          const float own = x[at + i * codes_of_word + j];
+          *place = is_special(own) ? bf16() : bf16(own);
         }
       }
-      add_sums(own, at, sums);
+    }
+    for (std::int64_t group = 0; group < layout_.groups; ++group) {
+      const float* const own = x + group * layout_.group_size;
+      for (std::int64_t i = 0; i < layout_.group_size; ++i) {
+        const bool special = is_special(own[i]);
+        has_specials = has_specials || special;
+        sums[group] += special ? 0.0f : own[i];
+      }
     }
     return {1, 1, has_specials};
   }
 
  private:
   static constexpr int codes_of_word = prim::code_pairs<Isa>::codes_of_word;
-
-  static constexpr int most_block = 128;
-
-  /// Of a block from column `at` on: eight sums side by side, as one would be waited for.
-  void add_sums(const float* own, std::int64_t at, float* sums) const {
-    constexpr int together = 8;
-    const auto count =
-        static_cast<int>(std::min<std::int64_t>(layout_.group_size, layout_.block()));
-    const auto end =
-        static_cast<int>(std::min<std::int64_t>(layout_.block(), layout_.columns - at));
-    for (int i = 0; i < end; i += count) {
-      float partial[together] = {};
-      for (int k = 0; k < count; k += together) {
-        for (int j = 0; j < together; ++j) partial[j] += own[i + k + j];
-      }
-      for (int half = together / 2; half > 0; half /= 2) {
-        for (int j = 0; j < half; ++j) partial[j] += partial[j + half];
-      }
-      sums[(at + i) / layout_.group_size] += partial[0];
-    }
-  }
 
   template <bool IsAffine, class Body>
   void with_groups(const Body& body) const {
