@@ -22,6 +22,7 @@
 #include <tessera/kernels/quantized/cpu/decode.hpp>
 #include <tessera/kernels/quantized/cpu/group_scales.hpp>
 #include <tessera/kernels/quantized/cpu/special_elements.hpp>
+#include <tessera/kernels/quantized/cpu/tile_numbers.hpp>
 #include <tessera/kernels/quantized/cpu/traits.hpp>
 #include <tessera/prim/cpu/code_blocks.hpp>
 #include <tessera/prim/cpu/gemm/microkernel.hpp>
@@ -51,9 +52,7 @@ class code_product {
         operand_(weights_),
         layout_(operand_.layout()),
         x_stride_(layout_.bytes()),
-        sums_stride_(layout_.sums()),
-        numbers_stride_((layout_.groups + prim::code_block - 1) / prim::code_block *
-                        prim::code_block) {
+        sums_stride_(layout_.sums()) {
     const std::int64_t bytes_of_codes = std::max<std::int64_t>(weights_.codes.row * 4, 1);
     rows_ahead_ = (operand_.numbers_ahead() + bytes_of_codes - 1) / bytes_of_codes;
   }
@@ -98,31 +97,20 @@ class code_product {
   using packed_rows = packed_batch<code_row_scale, std::byte>;
   template <class Form>
   using scales_of_bytes = byte_scales<Isa, Form::byte_groups>;
-  /// A thread's.
-  struct memory_of_thread {
-    float* lanes;    ///< sums of a row of weights and a few of the batch
-    float* totals;   ///< of a part
-    float* scales;   ///< of all groups of each row of weights
-    float* offsets;  ///< what sums of groups of a are multiplied by
-  };
+  template <class Form>
+  static constexpr int columns_of_block = Form::together* blocks::width * 8 / Form::code_bits;
+  template <class Form>
+  using numbers_of_tile = tile_numbers<Isa, columns_of_block<Form>, Form::most_groups>;
 
   std::size_t bytes_of_scales() const {
     return (static_cast<std::size_t>(args_.batch) * sizeof(code_row_scale) + 63) / 64 * 64;
   }
   std::int64_t floats_of_row() const { return layout_.blocks() * layout_.block(); }
-  static constexpr std::int64_t floats_of_lanes = rows_of_tile * most_together * vec::width;
   static constexpr std::int64_t floats_of_totals = rows_of_tile * batch_of_item;
+  /// A thread's: a row of the batch, or sums of a part and the numbers of a tile.
   std::int64_t floats_of_thread() const {
     return std::max(floats_of_row(),
-                    floats_of_lanes + floats_of_totals + 2 * rows_of_tile * numbers_stride_);
-  }
-  memory_of_thread memory_in(float* scratch) const {
-    memory_of_thread memory{};
-    memory.lanes = scratch;
-    memory.totals = memory.lanes + floats_of_lanes;
-    memory.scales = memory.totals + floats_of_totals;
-    memory.offsets = memory.scales + rows_of_tile * numbers_stride_;
-    return memory;
+                    floats_of_totals + 2 * tile_numbers<Isa, 1, 1>::floats_of_tile(weights_));
   }
   packed_rows rows_in(std::byte* memory) const {
     packed_rows rows{};
@@ -141,14 +129,16 @@ class code_product {
 
   void multiply(const packed_weights& weights, const tile& at, const packed_rows& x,
                 float* scratch) const {
-    const memory_of_thread memory = memory_in(scratch);
-    operand_.with_form([&](const auto& form) {
+    float* const sums = scratch;
+    operand_.with_form([&]<class Form>(const Form& form) {
+      const numbers_of_tile<Form> numbers(weights, at.row, at.rows, rows_ahead_,
+                                          scratch + floats_of_totals);
       prim::for_each_row_tile<most_together>(at.batch, [&]<int Rows>(int m) {
-        add_rows<Rows>(form, weights, at, m, x, memory);
-        finish<Rows>(x.rows + at.batch_row + m, memory.lanes, memory.totals + m * rows_of_tile);
+        alignas(64) float lanes[rows_of_tile * Rows * vec::width];
+        add_rows<Rows>(form, weights, at, m, x, numbers, lanes);
+        finish<Rows>(x.rows + at.batch_row + m, lanes, sums + m * rows_of_tile);
       });
     });
-    const float* const sums = memory.totals;
     for (int m = 0; m < at.batch; ++m) {
       const std::int64_t of_batch = at.batch_row + m;
       float own[rows_of_tile];
@@ -159,84 +149,54 @@ class code_product {
     }
   }
 
-  TESSERA_INLINE void ask_for(const strided_matrix& numbers, std::int64_t row) const {
-    if (numbers.data == nullptr) return;
-    const auto size = static_cast<std::int64_t>(size_of(numbers.type));
-    const auto* const bytes =
-        static_cast<const std::byte*>(numbers.data) + row * numbers.row * size;
-    for (std::int64_t at = 0; at < layout_.groups * size; at += 64) TESSERA_PREFETCH(bytes + at);
-  }
-
-  /// Scales of a row's groups and what sums of groups of a are multiplied by, zeros behind them.
-  template <class Form>
-  void read_numbers(const Form& form, const packed_weights& weights, std::int64_t row, int number,
-                    const memory_of_thread& memory) const {
-    const reader_type reader(weights);
-    const auto groups = static_cast<int>(weights.groups);
-    float* const scales = memory.scales + number * numbers_stride_;
-    float* const offsets = memory.offsets + number * numbers_stride_;
-    ask_for(weights.scales, row + rows_ahead_);
-    ask_for(weights.zeros, row + rows_ahead_);
-    reader.read_all_scales(row, scales);
-    const auto whole = static_cast<int>(sums_stride_);
-    std::fill(scales + groups, scales + whole, 0.0f);
-    if constexpr (Form::has_offsets) {
-      if (weights.zeros.data == nullptr) {
-        std::fill(offsets, offsets + whole, 0.0f);
-      } else {
-        prim::load_row<Isa>(weights.zeros, row * weights.zeros.row, groups, offsets);
-        std::fill(offsets + groups, offsets + whole, 0.0f);
-      }
-      for (int i = 0; i < whole; i += vec::width) {
-        vec::store(offsets + i, form.offsets(vec::load(scales + i), vec::load(offsets + i)));
-      }
-    }
-  }
-
   /// The lanes of all columns of a tile's rows of weights and `Rows` rows of the batch, a part of
   /// the columns at a time: what of the batch meets them stays in the cache.
   template <int Rows, class Form>
   void add_rows(const Form& form, const packed_weights& weights, const tile& at, int m,
-                const packed_rows& x, const memory_of_thread& memory) const {
+                const packed_rows& x, const numbers_of_tile<Form>& numbers, float* lanes) const {
     const std::int64_t of_batch = at.batch_row + m;
-    constexpr std::int64_t block = Form::together * blocks::width * 8 / Form::code_bits;
+    constexpr std::int64_t block = columns_of_block<Form>;
     const std::int64_t cached =
         operand_.bytes_in_cache(Rows) / Operand::element_bytes / Rows / block * block;
     const std::int64_t piece = std::max(block, cached);
     const std::int64_t columns = weights_.columns();
     const float* const sums = x.sums + of_batch * sums_stride_;
+    const std::byte* const elements = x.elements + of_batch * x_stride_;
     const int held = columns > 0 ? at.rows : 0;
     const int log_group = std::countr_zero(static_cast<unsigned>(weights_.group_size));
     const auto groups = blocks::groups_of_lanes(static_cast<int>(block) / blocks::lanes, log_group);
+    std::fill(lanes + held * Rows * vec::width, lanes + rows_of_tile * Rows * vec::width, 0.0f);
     // Of one row of the batch alone: more rows share floats that were made once.
     bool by_bytes[rows_of_tile] = {};
-    std::fill(memory.lanes + held * Rows * vec::width,
-              memory.lanes + rows_of_tile * Rows * vec::width, 0.0f);
     for (std::int64_t first = 0; first < columns; first += piece) {
       const std::int64_t end = std::min(first + piece, columns);
       prim::for_each_row_tile<Operand::weight_rows(Rows)>(at.rows, [&]<int Count>(int r) {
+        float* const own = lanes + r * Rows * vec::width;
         if (first == 0) {
-          for (int i = r; i < r + Count; ++i) {
+          for (int i = 0; i < Count; ++i) {
             if constexpr (Form::byte_groups > 0 && Rows == 1) {
-              if (at.batch == 1) ask_for(weights.scales, at.row + i + rows_ahead_);
-              by_bytes[i] = at.batch == 1 && scales_of_bytes<Form>::serve(weights, at.row + i);
+              by_bytes[r] = at.batch == 1 && scales_of_bytes<Form>::serve(weights, at.row + r);
             }
-            if (m == 0 && !by_bytes[i]) read_numbers(form, weights, at.row + i, i, memory);
-            start<Rows, Form>(memory.offsets + i * numbers_stride_, sums,
-                              memory.lanes + i * Rows * vec::width);
+            if (by_bytes[r]) {
+              numbers.ask_for_scales(r);
+            } else if (m == 0) {
+              numbers.read_scales(r + i);
+              if constexpr (Form::has_offsets) numbers.read_zeros(r + i);
+            }
+            start<Rows>(form, numbers, r + i, sums, own + i * Rows * vec::width);
           }
         }
         const auto add = [&](const auto& scales) {
           add_columns<Count, Rows>(form, codes_of(weights, at.row + r), weights.codes.row * 4,
-                                   scales, first, end, x.elements + of_batch * x_stride_,
-                                   memory.lanes + r * Rows * vec::width);
+                                   scales, first, end, elements, own);
         };
         if constexpr (Form::byte_groups > 0 && Rows == 1) {
           static_assert(Count == 1, "byte_scales are those of one row of weights");
           if (by_bytes[r]) return add(scales_of_bytes<Form>(weights, at.row + r, groups));
         }
-        add(float_scales<Isa, Form::most_groups>(memory.scales + r * numbers_stride_,
-                                                 numbers_stride_, log_group, groups));
+        const float* scales[Count];
+        for (int i = 0; i < Count; ++i) scales[i] = numbers.scales(r + i);
+        add(float_scales<Isa, Form::most_groups, Count>(scales, log_group, groups));
       });
     }
   }
@@ -246,18 +206,29 @@ class code_product {
         static_cast<const std::uint32_t*>(weights.codes.data) + row * weights.codes.row);
   }
 
+  /// The lanes of row `number` of a tile before any column is added.
   template <int Rows, class Form>
-  TESSERA_INLINE void start(const float* offsets, const float* x_sums, float* lanes) const {
+  TESSERA_INLINE void start(const Form& form, const numbers_of_tile<Form>& numbers, int number,
+                            const float* x_sums, float* lanes) const {
     reg sums[Rows];
     TESSERA_UNROLL
     for (int i = 0; i < Rows; ++i) sums[i] = vec::zero();
     if constexpr (Form::has_offsets) {
-      for (std::int64_t of = 0; of < sums_stride_; of += vec::width) {
-        const reg offset = vec::load(offsets + of);
+      const auto add = [&](std::int64_t of, reg own_scales, reg own_zeros) {
+        const reg offset = form.offsets(own_scales, own_zeros);
         TESSERA_UNROLL
         for (int i = 0; i < Rows; ++i) {
           sums[i] = vec::fma(offset, vec::load(x_sums + i * sums_stride_ + of), sums[i]);
         }
+      };
+      const float *const scales = numbers.scales(number), *const zeros = numbers.zeros(number);
+      std::int64_t of = 0;
+      for (; of + vec::width <= layout_.groups; of += vec::width) {
+        add(of, vec::load(scales + of), vec::load(zeros + of));
+      }
+      if (of < layout_.groups) {
+        const auto left = static_cast<int>(layout_.groups - of);
+        add(of, vec::load_n(scales + of, left), vec::load_n(zeros + of, left));
       }
     }
     TESSERA_UNROLL
@@ -271,7 +242,7 @@ class code_product {
                                   const Scales& scales, std::int64_t first, std::int64_t end,
                                   const std::byte* x, float* lanes) const {
     constexpr int together = Form::together, bytes_of_block = together * blocks::width;
-    constexpr int block = bytes_of_block * 8 / Form::code_bits;
+    constexpr int block = columns_of_block<Form>;
     reg sums[Count][Rows];
     TESSERA_UNROLL
     for (int i = 0; i < Count * Rows; ++i) {
@@ -294,6 +265,7 @@ class code_product {
     const std::int64_t from_own = operand_.bytes_ahead(Rows, Count * row_bytes);
     const std::int64_t ahead = from_own - bytes_of_block;  // `codes` are those of the next block
     const auto add = [&]<bool IsLast>(std::int64_t column, const code_registers& own) {
+      // Behind the loads: in front of them they let memory rest, a tenth to a third of its rate.
       if (from_own != 0) {
         TESSERA_UNROLL
         for (int i = 0; i < Count * together; ++i) {
@@ -371,7 +343,6 @@ class code_product {
   Operand operand_;
   code_row_layout layout_;
   std::int64_t x_stride_, sums_stride_;  ///< of rows of the batch, and of their sums
-  std::int64_t numbers_stride_;          ///< of rows of weights: scales are read in blocks
   std::int64_t rows_ahead_;              ///< from scales and zeros that are read to those asked for
 };
 

@@ -17,23 +17,23 @@
 
 namespace tessera::kernels::quantized::cpu {
 
-/// Floats of all groups of a row, with zeros behind the last one; rows are `stride` apart.
-template <class Isa, int Groups>
+/// Floats of all groups of rows. Blocks read `Groups`, of which those behind the last one may be
+/// anything where columns fill all blocks, and are 0 elsewhere.
+template <class Isa, int Groups, int Rows>
 class float_scales {
   using blocks = prim::code_blocks<Isa>;
   using reg = typename prim::simd<Isa>::reg;
 
  public:
-  TESSERA_INLINE float_scales(const float* scales, std::int64_t stride, int log_group,
+  TESSERA_INLINE float_scales(const float* const (&scales)[Rows], int log_group,
                               typename blocks::reg groups_of_lanes)
-      : scales_(scales),
-        stride_(stride),
-        log_group_(log_group),
-        groups_of_lanes_(groups_of_lanes) {}
+      : log_group_(log_group), groups_of_lanes_(groups_of_lanes) {
+    for (int i = 0; i < Rows; ++i) scales_[i] = scales[i];
+  }
 
   /// Of the lanes of a block of row `row`, which begins with `column`.
   TESSERA_INLINE reg of_block(int row, std::int64_t column) const {
-    const float* const own = scales_ + row * stride_ + (column >> log_group_);
+    const float* const own = scales_[row] + (column >> log_group_);
     return blocks::spread(blocks::template load_scales<Groups>(own), groups_of_lanes_);
   }
   TESSERA_INLINE reg of_last_block(int row, std::int64_t column) const {
@@ -41,8 +41,7 @@ class float_scales {
   }
 
  private:
-  const float* scales_;
-  std::int64_t stride_;
+  const float* scales_[Rows];
   int log_group_;
   typename blocks::reg groups_of_lanes_;
 };
