@@ -271,14 +271,15 @@ std::int64_t attend_in_place(const decode_item<Kernel, Hooks, Source>& item,
   for (int h = 0; h < item.heads(); ++h) rows[h] = item.template in_place<Rows>(h);
   const head_range& heads = item.range_of_heads();
   std::int64_t key = seen.begin;
-  row_requests<decltype(source.k), tiles_type::key_lines> next_keys(source.k, heads, key + step,
-                                                                    keys.end);
-  row_requests<decltype(source.v), tiles_type::value_lines> next_values(source.v, heads, key + step,
-                                                                        keys.end);
   for (; key < seen.end; key += step) {
     const auto k = tiles_of_step::of(source.k, key, heads.begin);
     const auto v = tiles_of_step::of(source.v, key, heads.begin);
     if (!k.straight || !v.straight) break;
+    const std::int64_t asked = key + 2 * step < keys.end ? key + 2 * step : keys.end;
+    row_requests<decltype(source.k), tiles_type::key_lines> next_keys(source.k, heads, key + step,
+                                                                      asked);
+    row_requests<decltype(source.v), tiles_type::value_lines> next_values(source.v, heads,
+                                                                          key + step, asked);
     for (int h = 0; h < heads.count; ++h) {
       rows[h].attend(item.rows(h).queries().units(), k.behind(h * source.k.head_stride()),
                      v.behind(h * source.v.head_stride()), next_keys, next_values);
