@@ -20,6 +20,8 @@ namespace tessera::kernels::attention {
 /// apart, however many follow elsewhere. Numbered from j on, through all runs, places(j, h) are the
 /// tokens where they lie and rows(j, h) those that loops read, of type `element`. They are the same
 /// where loops read tokens in place. Elsewhere load(j, begin, end, h) makes a few of them at once.
+/// Those in pages say besides which page_of(j) is, a place of the table, and where page_row(page,
+/// h) begins.
 template <class Tokens>
 concept token_rows = requires(const Tokens& tokens, std::int64_t j, int n) {
   typename Tokens::element;
