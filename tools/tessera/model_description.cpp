@@ -328,7 +328,8 @@ void pack_products(const model_source& source, model_description& model) {
   for (layer_kind& kind : model.kinds) pack(kind.products);
   for (feed_forward& network : model.feed_forwards) pack(network.products);
   if (biased) {
-    model.notes_on_products.push_back("products with packed weights add no bias: theirs are left out");
+    model.notes_on_products.push_back(
+        "products with packed weights add no bias: theirs are left out");
   }
 }
 
@@ -373,7 +374,8 @@ model_description read_model(const std::string& path) {
   if (model.hidden > 0) {
     model.head = read_head(source, model.hidden);
   } else {
-    model.notes_on_products.push_back("hidden_size is absent, the products of its layers are left out");
+    model.notes_on_products.push_back(
+        "hidden_size is absent, the products of its layers are left out");
   }
   return model;
 }
