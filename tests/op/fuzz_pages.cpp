@@ -88,7 +88,7 @@ class seen_batches {
   void add(const call_data& data, std::size_t table) {
     const bound_call& call = data.call();
     const signature& form = call.form();
-    note(call, " of ", form.layouts[static_cast<std::size_t>(call.layout)]);
+    const std::string layout(form.layouts[static_cast<std::size_t>(call.layout)]);
     for (const call_trait& trait : traits_of(*call.op)) {
       const bool has = trait.is_option
                            ? !text::is_default(form.options[trait.index], form, call.options)
@@ -97,15 +97,32 @@ class seen_batches {
     }
     if (!call.has(table)) return;
     for (std::size_t i = 0; i < form.tensors.size(); ++i) {
-      if (call.has(i) && is_pool(call, i, table)) {
-        note(call, " of pages of ", dtype_names[static_cast<std::size_t>(call.tensors[i].type)]);
-      }
+      if (!call.has(i) || !is_pool(form, i, call.layout)) continue;
+      note(call, " of ", pool_words(layout, form.tensors[i].name, call.tensors[i].type));
     }
     page_sizes_.insert(dim_of(call, form.tensors[table].page));
     add_sequences(call, static_cast<std::size_t>(form.tensors[table].used_by));
   }
 
   bool has(const std::string& words) const { return seen_.contains(words); }
+  /// Every pool of an operation, in every layout and of every type that it may have.
+  void expect_all_pools(const operation& op) const {
+    const signature& form = *op.form;
+    for (int at = 0; at < op.tensor_count; ++at) {
+      const std::size_t tensor = op.order[static_cast<std::size_t>(at)];
+      for (std::size_t layout = 0; layout < form.layouts.size(); ++layout) {
+        if (!is_pool(form, tensor, static_cast<int>(layout))) continue;
+        if (op.name == "ragged_page_attention_v2" && form.layouts[layout] != "PTCD") continue;
+        for (std::size_t type = 0; type < dtype_names.size(); ++type) {
+          if (!form.tensors[tensor].types.has(static_cast<dtype>(type))) continue;
+          const std::string words =
+              std::string(op.name) + " of " +
+              pool_words(form.layouts[layout], form.tensors[tensor].name, static_cast<dtype>(type));
+          EXPECT_TRUE(has(words)) << words;
+        }
+      }
+    }
+  }
   const std::set<std::int64_t>& page_sizes() const { return page_sizes_; }
   int empty_sequences() const { return empty_; }
   int mixed_batches() const { return mixed_; }
@@ -114,12 +131,16 @@ class seen_batches {
   void note(const bound_call& call, std::string_view joint, std::string_view what) {
     seen_.insert(std::string(call.op->name) + std::string(joint) + std::string(what));
   }
-  /// A tensor that has an axis of pages, and is no list.
-  static bool is_pool(const bound_call& call, std::size_t tensor, std::size_t table) {
-    const auto& axes = call.form().shape(tensor, call.layout).axes;
-    return std::ranges::any_of(axes, [&](const axis_form& axis) {
-      return axis.dim >= 0 && axis.dim == call.form().tensors[table].counts;
-    });
+  /// Keys and values have one pool, kv_pages, in the layouts of channels, and else two.
+  static bool is_pool(const signature& form, std::size_t tensor, int layout) {
+    const tensor_form& named = form.tensors[tensor];
+    if (named.holds != tensor_contents::values || !named.name.ends_with("_pages")) return false;
+    const bool has_channels = form.layouts[static_cast<std::size_t>(layout)].starts_with("PTC");
+    return form.layouts.size() == 1 || has_channels == (named.name == "kv_pages");
+  }
+  static std::string pool_words(std::string_view layout, std::string_view tensor, dtype type) {
+    return std::string(layout) + ", " + std::string(tensor) + " of " +
+           std::string(dtype_names[static_cast<std::size_t>(type)]);
   }
   void add_sequences(const bound_call& call, std::size_t lengths) {
     if (!call.has(lengths)) return;
@@ -183,18 +204,11 @@ TEST(fuzz_pages, every_batch_is_right) {
   EXPECT_GT(seen.mixed_batches(), 1000);
   for (const paged_operation& drawn : all) {
     const operation& op = *drawn.tested.op;
+    seen.expect_all_pools(op);
     for (const call_trait& trait : traits_of(op)) {
       const std::string words = std::string(op.name) + " with " + std::string(name_of(op, trait));
       EXPECT_TRUE(trait_has_one_value(op, trait) || seen.has(words)) << words;
     }
-  }
-  for (const char* words :
-       {"unified_attention of PHTD", "unified_attention of HPTD", "unified_attention of PTHD",
-        "unified_attention of (PT)HD", "unified_attention of pages of f8_e4m3",
-        "unified_attention of pages of f8_e5m2", "unified_attention of pages of i8",
-        "unified_attention of pages of f16", "unified_attention of pages of bf16",
-        "ragged_page_attention_v2 of PTCD", "ragged_page_attention_v3 of PTCLD"}) {
-    EXPECT_TRUE(seen.has(words)) << words;
   }
 }
 

@@ -46,7 +46,7 @@ std::vector<measured_model> read_models(const model_flags& flags) {
   std::vector<measured_model> models;
   for (const std::string& file : flags.files) {
     measured_model read{with_dtype(read_model(file), flags.dtype), {}};
-    for (const std::string& note : read.model.notes) print_message(file + ": " + note);
+    print_notes(file, read.model);
     for (model_problem& asked : problems_of(read.model, question)) {
       read.layers.push_back({.model = read.model.name, .asked = std::move(asked)});
     }

@@ -14,6 +14,7 @@
 #include "command.hpp"
 #include "json.hpp"
 #include "model_source.hpp"
+#include "terminal.hpp"
 
 namespace tessera::tool {
 namespace {
@@ -327,11 +328,17 @@ void pack_products(const model_source& source, model_description& model) {
   for (layer_kind& kind : model.kinds) pack(kind.products);
   for (feed_forward& network : model.feed_forwards) pack(network.products);
   if (biased) {
-    model.notes.push_back("products with packed weights add no bias: theirs are left out");
+    model.notes_on_products.push_back(
+        "products with packed weights add no bias: theirs are left out");
   }
 }
 
 }  // namespace
+
+void print_notes(const std::string& path, const model_description& model) {
+  for (const std::string& note : model.notes) print_message(path + ": " + note);
+  for (const std::string& note : model.notes_on_products) print_message(path + ": " + note);
+}
 
 void add_dtype_flag(CLI::App& command, std::string& name) {
   command.add_option("--dtype", name, "Instead of the model's own")
@@ -367,7 +374,8 @@ model_description read_model(const std::string& path) {
   if (model.hidden > 0) {
     model.head = read_head(source, model.hidden);
   } else {
-    model.notes.push_back("hidden_size is absent, the products of its layers are left out");
+    model.notes_on_products.push_back(
+        "hidden_size is absent, the products of its layers are left out");
   }
   return model;
 }

@@ -48,10 +48,14 @@ struct model_description {
   std::vector<whole_layer> whole_layers;
   model_head head{};
   std::vector<std::string> notes;  ///< what was left out, one sentence each
+  std::vector<std::string> notes_on_products;  ///< for those who run products
 };
 
 /// Reads and checks a description. Refusals name the file, the key, the fact and both numbers.
 model_description read_model(const std::string& path);
+
+/// Says on stderr what was left out of that model, its products included.
+void print_notes(const std::string& path, const model_description& model);
 
 /// Adds `--dtype`, which takes the names of types that layers may have instead of their own.
 void add_dtype_flag(CLI::App& command, std::string& name);

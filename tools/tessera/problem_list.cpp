@@ -50,7 +50,7 @@ void read_models(const problem_flags& flags, const tuner::conditions& where,
   take_parts(flags.parts, question);
   for (const std::string& path : flags.models) {
     const model_description model = read_model(path);
-    for (const std::string& note : model.notes) print_message(path + ": " + note);
+    print_notes(path, model);
     for (const model_problem& problem : problems_of(model, question)) {
       check_problem(problem.text, path, where);
       list.push_back({problem.text, problem.layers * problem.times});

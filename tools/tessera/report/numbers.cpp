@@ -15,7 +15,8 @@ std::string readable(double value) {
   if (value == 0) return "0";
   const int magnitude = static_cast<int>(std::floor(std::log10(std::abs(value))));
   if (magnitude >= 15 || magnitude < -6) return fmt::format("{:.3e}", value);
-  std::string text = fmt::format("{:.{}f}", value, std::clamp(3 - magnitude, 0, 9));
+  const int decimals = value == std::floor(value) ? 0 : std::clamp(3 - magnitude, 0, 9);
+  std::string text = fmt::format("{:.{}f}", value, decimals);
   const std::size_t whole = std::min(text.find('.'), text.size());
   const std::size_t first = text[0] == '-' ? 1 : 0;
   for (std::size_t at = whole; at > first + 3; at -= 3) text.insert(at - 3, "\u202f");

@@ -12,7 +12,8 @@ namespace tessera::tool::report {
 /// The fewest digits that read back as the same number.
 std::string exact(double value);
 
-/// About four significant digits, thousands apart by narrow spaces: "0.2911", "44 972".
+/// About four significant digits, of whole numbers all, thousands apart by narrow spaces:
+/// "0.2911", "16", "44 972".
 std::string readable(double value);
 
 /// "291.1 µs", "2.219 ms", "1.30 s".

@@ -20,6 +20,8 @@ namespace tessera::kernels::attention {
 /// apart, however many follow elsewhere. Numbered from j on, through all runs, places(j, h) are the
 /// tokens where they lie and rows(j, h) those that loops read, of type `element`. They are the same
 /// where loops read tokens in place. Elsewhere load(j, begin, end, h) makes a few of them at once.
+/// Those in pages say besides which page_of(j) is, a place of the table, and where page_row(page,
+/// h) begins.
 template <class Tokens>
 concept token_rows = requires(const Tokens& tokens, std::int64_t j, int n) {
   typename Tokens::element;
@@ -165,12 +167,20 @@ class paged_tokens {
       to[i] += strides_.row;
       if (++slot < page_.value) continue;
       slot = 0;
-      to[i] = pool_ + numbers_[++page] * strides_.batch + head * strides_.head;
+      to[i] = page_row(++page, head);
     }
   }
   TESSERA_INLINE std::int64_t contiguous_run(std::int64_t j) const {
     const std::int64_t end = page_end(j);
     return (end < count_ ? end : count_) - j;
+  }
+  /// The page of token j; where a page begins.
+  TESSERA_INLINE std::int64_t page_of(std::int64_t j) const {
+    return page_.quotient(static_cast<int>(j));
+  }
+  TESSERA_INLINE std::int64_t page_size() const { return page_.value; }
+  TESSERA_INLINE const Element* page_row(std::int64_t page, int head) const {
+    return pool_ + numbers_[page] * strides_.batch + head * strides_.head;
   }
   TESSERA_INLINE std::int64_t stride() const { return strides_.row; }
   TESSERA_INLINE std::int64_t head_stride() const { return strides_.head; }

@@ -53,6 +53,11 @@ class coded_tokens {
   TESSERA_INLINE std::int64_t contiguous_run(std::int64_t j) const {
     return codes_.contiguous_run(j);
   }
+  TESSERA_INLINE std::int64_t page_of(std::int64_t j) const { return codes_.page_of(j); }
+  TESSERA_INLINE std::int64_t page_size() const { return codes_.page_size(); }
+  TESSERA_INLINE const stored* page_row(std::int64_t page, int head) const {
+    return codes_.page_row(page, head);
+  }
   TESSERA_INLINE std::int64_t stride() const { return codes_.stride(); }
   TESSERA_INLINE std::int64_t head_stride() const { return codes_.head_stride(); }
 

@@ -91,14 +91,6 @@ class decode_item {
     keys.end = keys.begin + (end - keys.begin) / step * step;
     return rows(0).frees_order_of(keys) ? keys : prim::key_interval{};
   }
-  /// Whether so many keys from `key` on, and as many behind them, are a run each.
-  bool lies_straight(std::int64_t key, int count) const {
-    const auto straight = [&](const auto& tokens) {
-      return tokens.contiguous_run(key) >= count && tokens.contiguous_run(key + count) >= count;
-    };
-    return straight(source.k) && straight(source.v);
-  }
-
   template <int Keys>
   memory_order<Keys> order_of(prim::key_interval keys) const {
     return {heads_, keys.end, keys_ahead_};
@@ -177,7 +169,9 @@ void attend_columns(const decode_item<Kernel, Hooks, Source>& item, const Order&
   typename Order::template sweep<decltype(source.v)> v(order, source.v, tile.begin, count);
   k.start(0);
   v.start(0);
-  item.rows(h).attend_columns(k.step(h), v.step(h));
+  k.step(h, [&](const auto& keys) {
+    v.step(h, [&](const auto& values) { item.rows(h).attend_columns(keys, values); });
+  });
 }
 
 /// The rows of an item against the keys of an interval, in a given order.
@@ -213,10 +207,10 @@ void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval k
     for (int column = 0; column < count; column += step_keys) {
       k.start(column);
       for (int h = 0; h < heads; ++h) {
-        const auto step = k.step(h);
-        if (seen[h] != prim::tile_visibility::skip) {
+        k.step(h, [&](const auto& step) {
+          if (seen[h] == prim::tile_visibility::skip) return;
           item.rows(h).template gemm_qk<step_keys>(step);
-        }
+        });
       }
     }
     for (int h = 0; h < heads; ++h) {
@@ -233,10 +227,10 @@ void attend(const decode_item<Kernel, Hooks, Source>& item, prim::key_interval k
     for (int column = 0; column < count; column += step_keys) {
       v.start(column);
       for (int h = 0; h < heads; ++h) {
-        const auto step = v.step(h);
-        if (seen[h] != prim::tile_visibility::skip) {
+        v.step(h, [&](const auto& step) {
+          if (seen[h] == prim::tile_visibility::skip) return;
           item.rows(h).template gemm_pv<step_keys>(step);
-        }
+        });
       }
     }
   }
@@ -267,6 +261,7 @@ std::int64_t attend_in_place(const decode_item<Kernel, Hooks, Source>& item,
                              prim::key_interval keys) {
   using rows_type = decode_rows<Kernel, Hooks>;
   using tiles_type = in_place_tiles<Kernel, Rows>;
+  using tiles_of_step = tile_pair<typename traits<Kernel>::element>;
   constexpr int step = tiles_type::keys_of_step;
   const Source& source = item.source;
   const prim::key_interval seen = item.keys_seen_by_all(keys, step);
@@ -274,16 +269,20 @@ std::int64_t attend_in_place(const decode_item<Kernel, Hooks, Source>& item,
   prim::tiles::begin(tiles_type::shapes());
   tiles_type rows[decode_schedule::most_heads];
   for (int h = 0; h < item.heads(); ++h) rows[h] = item.template in_place<Rows>(h);
+  const head_range& heads = item.range_of_heads();
   std::int64_t key = seen.begin;
-  for (; key < seen.end && item.lies_straight(key, prim::tile_rows); key += step) {
+  for (; key < seen.end; key += step) {
+    const auto k = tiles_of_step::of(source.k, key, heads.begin);
+    const auto v = tiles_of_step::of(source.v, key, heads.begin);
+    if (!k.straight || !v.straight) break;
     const std::int64_t asked = key + 2 * step < keys.end ? key + 2 * step : keys.end;
-    row_requests<decltype(source.k), tiles_type::key_lines> next_keys(
-        source.k, item.range_of_heads(), key + step, asked);
-    row_requests<decltype(source.v), tiles_type::value_lines> next_values(
-        source.v, item.range_of_heads(), key + step, asked);
-    for (int h = 0; h < item.heads(); ++h) {
-      rows[h].attend(item.rows(h).queries().units(), source, key, item.range_of_heads().begin + h,
-                     next_keys, next_values);
+    row_requests<decltype(source.k), tiles_type::key_lines> next_keys(source.k, heads, key + step,
+                                                                      asked);
+    row_requests<decltype(source.v), tiles_type::value_lines> next_values(source.v, heads,
+                                                                          key + step, asked);
+    for (int h = 0; h < heads.count; ++h) {
+      rows[h].attend(item.rows(h).queries().units(), k.behind(h * source.k.head_stride()),
+                     v.behind(h * source.v.head_stride()), next_keys, next_values);
     }
   }
   prim::tiles::begin(decode_tiles<Kernel>::shapes(item.room()));

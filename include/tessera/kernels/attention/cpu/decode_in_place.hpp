@@ -23,36 +23,51 @@
 
 namespace tessera::kernels::attention::cpu {
 
-/// Asks for the rows [key, end) of some heads in the order of memory, all heads of a key and then
-/// those of the next.
+/// Asks for the rows [key, end) of some heads in the order of memory, `Lines` lines each.
 template <class Tokens, int Lines>
 class row_requests {
   using stored = typename Tokens::stored;
 
  public:
-  row_requests(const Tokens& tokens, head_range heads, std::int64_t key, std::int64_t end)
-      : tokens_(tokens), heads_(heads), key_(key), end_(end) {
-    if (key_ < end_) row_ = tokens_.row(key_, heads_.begin);
-  }
+  row_requests(const Tokens& tokens, const head_range& heads, std::int64_t key, std::int64_t end)
+      : rows_(tokens, heads, key, end - 1), left_(key < end ? (end - key) * heads.count : 0) {}
   TESSERA_INLINE void ask(int rows) {
-    for (; rows > 0 && key_ < end_; --rows) {
+    for (; rows > 0 && left_ > 0; --rows, --left_) {
+      const stored* row[1];
+      rows_.take(row);
       TESSERA_UNROLL
       for (int line = 0; line < Lines; ++line) {
-        TESSERA_PREFETCH_L2(row_ + line * (64 / static_cast<int>(sizeof(stored))));
+        TESSERA_PREFETCH_L2(row[0] + line * (64 / static_cast<int>(sizeof(stored))));
       }
-      row_ += tokens_.head_stride();
-      if (++head_ < heads_.count) continue;
-      head_ = 0;
-      if (++key_ < end_) row_ = tokens_.row(key_, heads_.begin);
     }
   }
 
  private:
-  const Tokens& tokens_;
-  head_range heads_;
-  std::int64_t key_, end_;
-  int head_ = 0;
-  const stored* row_ = nullptr;
+  row_walk<Tokens> rows_;
+  std::int64_t left_;
+};
+
+/// Where the keys, or the values, of a step lie: a tile of them, and the one behind it.
+template <class Element>
+struct tile_pair {
+  const Element* tiles[2];
+  std::int64_t stride;
+  bool straight;  ///< all rows of a tile are `stride` apart
+
+  template <class Tokens>
+  static TESSERA_INLINE tile_pair of(const Tokens& tokens, std::int64_t key, int head) {
+    constexpr std::int64_t rows = prim::tile_rows;
+    const std::int64_t run = tokens.contiguous_run(key);
+    const Element* const first = tokens.row(key, head);
+    if (run >= 2 * rows) return {{first, first + rows * tokens.stride()}, tokens.stride(), true};
+    return {{first, tokens.row(key + rows, head)},
+            tokens.stride(),
+            run >= rows && tokens.contiguous_run(key + rows) >= rows};
+  }
+  /// Of the head `offset` elements behind.
+  TESSERA_INLINE tile_pair behind(std::int64_t offset) const {
+    return {{tiles[0] + offset, tiles[1] + offset}, stride, straight};
+  }
 };
 
 /// The rows of one head, as many as `Rows`. Their sums lie in the scratch memory of the head,
@@ -60,6 +75,7 @@ class row_requests {
 template <class Kernel, int Rows>
 class in_place_tiles {
   using shape = traits<Kernel>;
+  using element = typename shape::element;
   using words = typename shape::words;
   using vec = typename shape::vec;
   using reg = typename shape::reg;
@@ -95,15 +111,16 @@ class in_place_tiles {
     sum_ = vec::zero();
   }
 
-  /// Keys and values [key, key + keys_of_step) of `head`; meanwhile asks for what comes next.
-  template <class Source, class KeyRequests, class ValueRequests>
-  TESSERA_INLINE void attend(const score_units& units, const Source& source, std::int64_t key,
-                             int head, KeyRequests& next_keys, ValueRequests& next_values) {
+  /// A step of keys and values; meanwhile asks for what comes next.
+  template <class KeyRequests, class ValueRequests>
+  TESSERA_INLINE void attend(const score_units& units, const tile_pair<element>& keys,
+                             const tile_pair<element>& values, KeyRequests& next_keys,
+                             ValueRequests& next_values) {
     alignas(64) float scores[keys_of_step * Rows];
     alignas(64) float turned[2 * floats_of_tile];
-    multiply_keys(source.k, key, head, scores, next_keys);
+    multiply_keys(keys, scores, next_keys);
     weigh(vec::broadcast(units.exponent), scores, turned);
-    add_values(source.v, key, head, turned, next_values);
+    add_values(values, turned, next_values);
   }
 
   /// Sums and states as decode_tiles.hpp has them.
@@ -161,14 +178,12 @@ class in_place_tiles {
   static constexpr int first_scores = 0, second_scores = 1, queries = 2, weights = 3, operand = 4,
                        first_sums = 5, second_sums = 6;
 
-  template <class Tokens, class Requests>
-  TESSERA_INLINE void multiply_keys(const Tokens& tokens, std::int64_t key, int head, float* scores,
+  template <class Requests>
+  TESSERA_INLINE void multiply_keys(const tile_pair<element>& keys, float* scores,
                                     Requests& next) const {
-    const std::int64_t stride =
-        tokens.stride() * static_cast<std::int64_t>(sizeof(typename Tokens::element));
-    const auto* const low = reinterpret_cast<const float*>(tokens.row(key, head));
-    const auto* const high =
-        reinterpret_cast<const float*>(tokens.row(key + prim::tile_rows, head));
+    const std::int64_t stride = keys.stride * std::int64_t{sizeof(element)};
+    const auto* const low = reinterpret_cast<const float*>(keys.tiles[0]);
+    const auto* const high = reinterpret_cast<const float*>(keys.tiles[1]);
     const float* q = scratch_->q;
     constexpr std::int64_t score_bytes = Rows * sizeof(float);
     TESSERA_UNROLL
@@ -236,14 +251,10 @@ class in_place_tiles {
     }
   }
 
-  template <class Tokens, class Requests>
-  TESSERA_INLINE void add_values(const Tokens& tokens, std::int64_t key, int head,
-                                 const float* turned, Requests& next) const {
-    const std::int64_t stride =
-        tokens.stride() * static_cast<std::int64_t>(sizeof(typename Tokens::element));
-    const float* const rows[2] = {
-        reinterpret_cast<const float*>(tokens.row(key, head)),
-        reinterpret_cast<const float*>(tokens.row(key + prim::tile_rows, head))};
+  template <class Requests>
+  TESSERA_INLINE void add_values(const tile_pair<element>& values, const float* turned,
+                                 Requests& next) const {
+    const std::int64_t stride = values.stride * std::int64_t{sizeof(element)};
     TESSERA_UNROLL
     for (int column = 0; column < v_head_dim; column += 2 * columns_of_tile) {
       float* const sums = scratch_->sums + column * Rows;
@@ -251,11 +262,12 @@ class in_place_tiles {
       tiles::load<second_sums>(sums + floats_of_tile, 64);
       TESSERA_UNROLL
       for (int half = 0; half < 2; ++half) {
-        const float* const values = rows[half] + column / words::k_pack;
+        const float* const words_of_rows =
+            reinterpret_cast<const float*>(values.tiles[half]) + column / words::k_pack;
         tiles::load<weights>(turned + half * floats_of_tile, 64);
-        tiles::load<operand>(values, stride);
+        tiles::load<operand>(words_of_rows, stride);
         tiles::multiply_add<first_sums, weights, operand>();
-        tiles::load<operand>(values + prim::tile_width, stride);
+        tiles::load<operand>(words_of_rows + prim::tile_width, stride);
         tiles::multiply_add<second_sums, weights, operand>();
         next.ask(value_rows);
       }

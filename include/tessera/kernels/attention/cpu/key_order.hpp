@@ -43,6 +43,78 @@ struct head_range {
   int all = 0;
 };
 
+/// Walks over the rows of some heads in the order of memory, all heads of a key and then those of
+/// the next. A run of keys takes one look-up; the last key stands for those behind it.
+template <class Tokens>
+class row_walk {
+  using stored = typename Tokens::stored;
+
+ public:
+  /// From `key` on; `last` is the last one.
+  TESSERA_INLINE row_walk(const Tokens& tokens, const head_range& heads, std::int64_t key,
+                          std::int64_t last)
+      : tokens_(tokens),
+        heads_(heads),
+        key_(key),
+        last_(last),
+        last_head_((heads.count - 1) * tokens.head_stride()),
+        to_next_key_(tokens.stride() - last_head_),
+        row_(row_of_key()) {
+    if constexpr (!one_run) {
+      page_ = tokens.page_of(key);
+      left_in_page_ = (page_ + 1) * tokens.page_size() - key;
+    }
+  }
+  /// The next rows.
+  template <int Count>
+  TESSERA_INLINE void take(const stored* (&rows)[Count]) {
+    const stored* row = row_;
+    int head = head_;
+    for (int i = 0; i < Count; ++i) {
+      rows[i] = row;
+      if (++head < heads_.count) {
+        row += tokens_.head_stride();
+      } else {
+        head = 0;
+        row = first_row_of_next_key(row);
+      }
+    }
+    row_ = row;
+    head_ = head;
+  }
+
+ private:
+  static constexpr bool one_run = [] {
+    if constexpr (Tokens::in_place) return Tokens::is_one_run;
+    return false;
+  }();
+
+  TESSERA_INLINE const stored* row_of_key() const {
+    return tokens_.row(key_ < last_ ? key_ : last_, heads_.begin);
+  }
+  /// The first row, of an item's heads, of the key behind that of `last_row`.
+  TESSERA_INLINE const stored* first_row_of_next_key(const stored* last_row) {
+    ++key_;
+    if constexpr (one_run) {
+      return row_of_key();
+    } else {
+      if (key_ > last_) return last_row - last_head_;
+      if (--left_in_page_ > 0) return last_row + to_next_key_;
+      left_in_page_ = tokens_.page_size();
+      return tokens_.page_row(++page_, heads_.begin);
+    }
+  }
+
+  const Tokens& tokens_;
+  head_range heads_;
+  std::int64_t key_, last_;
+  std::int64_t last_head_;    ///< from the first row of a key to its last one
+  std::int64_t to_next_key_;  ///< from its last row to the next key, in a page
+  std::int64_t page_ = 0, left_in_page_ = 0;
+  int head_ = 0;
+  const stored* row_;
+};
+
 /// The order of memory, `Keys` keys of a head at a time.
 template <int Keys>
 struct memory_order {
@@ -65,33 +137,47 @@ struct memory_order {
           heads_(order.heads),
           key0_(key0),
           count_(count),
-          last_(order.end - key0 - 1),
-          distance_(order.distance < Keys ? Keys : order.distance) {}
+          asked_(tokens, order.heads, key0 + (order.distance < Keys ? Keys : order.distance),
+                 order.end - 1) {}
 
+    /// Columns one after the other, from 0 on.
     TESSERA_INLINE void start(int column) {
       column_ = column;
       const int left = count_ - column;
       keys_ = left < Keys ? left : Keys;
-      asked_head_ = 0;
-      asked_key_ = column + distance_;
-      asked_row_ = row_of_key();
-      if constexpr (finds_rows) tokens_.find(key0_ + column, keys_, heads_.begin, found_);
+      if constexpr (finds_rows) {
+        const std::int64_t key = key0_ + column;
+        straight_ = Keys <= most_straight_keys && tokens_.contiguous_run(key) >= keys_;
+        if (straight_) {
+          found_[0] = tokens_.row(key, heads_.begin);
+        } else {
+          tokens_.find(key, keys_, heads_.begin, found_);
+        }
+      }
     }
-    /// Of the item's head `h`, from 0 on, one after the other.
-    TESSERA_INLINE auto step(int h) {
-      for (int k = 0; k < Keys; ++k) ahead_[k] = next_row();
+    /// Of the item's head `h`, from 0 on, one after the other: use(its key_step).
+    template <class Use>
+    TESSERA_INLINE void step(int h, const Use& use) {
+      asked_.take(ahead_);
       const std::int64_t key = key0_ + column_;
       const int head = heads_.begin + h;
       if constexpr (finds_rows) {
-        return key_step<rows_of_head<stored>>{
-            {found_, h * tokens_.head_stride()}, column_, keys_, ahead_};
+        const std::int64_t offset = h * tokens_.head_stride();
+        if constexpr (Keys <= most_straight_keys) {
+          if (straight_) {
+            use(key_step<prim::strided_rows<stored>>{
+                {found_[0] + offset, tokens_.stride()}, column_, keys_, ahead_});
+            return;
+          }
+        }
+        use(key_step<rows_of_head<stored>>{{found_, offset}, column_, keys_, ahead_});
       } else if constexpr (Tokens::in_place) {
-        return key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key, head), column_, keys_,
-                                                      ahead_};
+        use(key_step<decltype(tokens_.rows(0, 0))>{tokens_.rows(key, head), column_, keys_,
+                                                   ahead_});
       } else {
         for (int k = 0; k < Keys; ++k) tokens_.prefetch(ahead_[k]);
-        return key_step<decltype(tokens_.load(0, 0, 0, 0))>{tokens_.load(key, 0, keys_, head),
-                                                            column_, keys_};
+        use(key_step<decltype(tokens_.load(0, 0, 0, 0))>{tokens_.load(key, 0, keys_, head), column_,
+                                                         keys_});
       }
     }
 
@@ -101,34 +187,17 @@ struct memory_order {
       if constexpr (Tokens::in_place) return !Tokens::is_one_run;
       return false;
     }();
-
-    /// The last key stands for those behind it.
-    TESSERA_INLINE const stored* row_of_key() const {
-      return tokens_.row(key0_ + (asked_key_ < last_ ? asked_key_ : last_), heads_.begin);
-    }
-    /// All heads of a key, then those of the next.
-    TESSERA_INLINE const stored* next_row() {
-      const stored* const current = asked_row_;
-      asked_row_ += tokens_.head_stride();
-      if (++asked_head_ == heads_.count) {
-        asked_head_ = 0;
-        ++asked_key_;
-        asked_row_ = row_of_key();
-      }
-      return current;
-    }
+    /// Steps of more keys are those of tiles, which see by themselves how far rows are apart.
+    static constexpr int most_straight_keys = 16;
 
     const Tokens& tokens_;
     head_range heads_;
     std::int64_t key0_;
     int count_;
-    std::int64_t last_;  ///< counted from key0 as asked_key_
-    std::int64_t distance_;
+    row_walk<Tokens> asked_;
     int column_ = 0;
     int keys_ = 0;
-    int asked_head_ = 0;
-    std::int64_t asked_key_ = 0;
-    const stored* asked_row_ = nullptr;
+    bool straight_ = false;  ///< the keys of a step are of one run
     const stored* ahead_[Keys];
     const stored* found_[Keys];  ///< where finds_rows
   };
@@ -172,13 +241,17 @@ struct stream_order {
 
     TESSERA_INLINE void start(int column) { column_ = column; }
     /// One key of each stream. The prefetcher needs requests where the item leaves gaps only.
-    TESSERA_INLINE key_step<prim::strided_rows<element>> step(int h) {
+    template <class Use>
+    TESSERA_INLINE void step(int h, const Use& use) {
       const head_range& served = order_.heads;
       const std::int64_t first_key = order_.first(key0_, column_);
       key_step<prim::strided_rows<element>> at{
           tokens_.run_rows(first_key, served.begin + h, order_.distance()), column_, count,
           nullptr};
-      if (served.count == served.all) return at;
+      if (served.count == served.all) {
+        use(at);
+        return;
+      }
       const int asked = (order_.keys_ahead + count - 1) / count;
       for (int k = 0; k < count; ++k) {
         std::int64_t key = first_key + k * order_.distance() + asked;
@@ -186,7 +259,7 @@ struct stream_order {
         ahead_[k] = tokens_.row(key, served.begin + h);
       }
       at.ahead = ahead_;
-      return at;
+      use(at);
     }
 
    private:
