@@ -289,7 +289,7 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e61ef02bc5bd3456";
+  if (kind == device_kind::cpu) return "fcb21e3b743dabae";
   if (kind == device_kind::cuda) return "d10f1f44a61da536";
   return {};
 }

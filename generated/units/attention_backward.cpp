@@ -97,7 +97,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e8dac1b79ea34589";
+  if (kind == device_kind::cpu) return "0c59c3e6ed67eb33";
   if (kind == device_kind::cuda) return "a0aad9642d679a60";
   return {};
 }

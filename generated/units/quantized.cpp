@@ -62,7 +62,7 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "1ad5e2aa75ea360f";
+  if (kind == device_kind::cpu) return "cb709ee0a7d35363";
   if (kind == device_kind::cuda) return "0517601a61afbe2f";
   return {};
 }

@@ -97,7 +97,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "22e706a445838796";
+  if (kind == device_kind::cpu) return "8633de6b8a7b72ae";
   if (kind == device_kind::cuda) return "c0b02b5e2dfe1da8";
   return {};
 }
