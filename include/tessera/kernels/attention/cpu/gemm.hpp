@@ -62,7 +62,7 @@ TESSERA_INLINE void gemm_qk(const attention_kernel_args& args, row_tile rows, fl
                             const key_columns& used, const prefill_scratch<Kernel>& scratch,
                             prim::line_queue& lines) {
   if constexpr (traits<Kernel>::tiles) {
-    gemm_qk_tiles<Kernel>(args, rows, k_panels, used, scratch, lines);
+    gemm_qk_tiles<Kernel>(args, rows, k_panels, used, scratch, lines, [] {});
   } else {
     prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
       gemm_qk_rows<Kernel, Rows>(args, scratch.q_row(rows.first), k_panels, used, scratch.scores,
@@ -168,7 +168,7 @@ TESSERA_INLINE void gemm_pv(const attention_kernel_args& args, row_tile rows, fl
                             const key_columns& used, const prefill_scratch<Kernel>& scratch,
                             prim::line_queue& lines) {
   if constexpr (traits<Kernel>::tiles) {
-    gemm_pv_tiles<Kernel>(args, rows, v_panels, used, scratch, lines);
+    gemm_pv_tiles<Kernel>(args, rows, v_panels, used, scratch, lines, [] {});
   } else {
     prim::with_rows<traits<Kernel>::mr>(rows.rows, [&]<int Rows>() {
       gemm_pv_rows<Kernel, Rows>(scratch, rows.first, v_panels, used, lines).run(args);

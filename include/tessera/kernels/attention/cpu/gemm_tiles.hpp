@@ -25,25 +25,27 @@ TESSERA_INLINE void with_row_tiles(int rows, const Body& body) {
   }
 }
 
-/// scores[rows, low ... high) = Q K^T.
-template <class Kernel>
-void gemm_qk_tiles(const attention_kernel_args& args, row_tile rows, float* k_panels,
-                   const key_columns& used, const prefill_scratch<Kernel>& scratch,
-                   prim::line_queue& lines) {
+/// scores[rows, low ... high) = Q K^T. `beside()` goes on beside each product.
+template <class Kernel, class Beside>
+TESSERA_INLINE void gemm_qk_tiles(const attention_kernel_args& args, row_tile rows, float* k_panels,
+                                  const key_columns& used, const prefill_scratch<Kernel>& scratch,
+                                  prim::line_queue& lines, const Beside& beside) {
   using shape = traits<Kernel>;
   const typename shape::panels k = shape::k_panels(args, k_panels);
   const float* const q = scratch.q_row(rows.first);
-  with_row_tiles(rows.rows, [&]<int RowTiles>() {
-    prim::tile_product<prim::tiles, RowTiles, 2> product;
-    for (int column = used.low; column < used.high; column += shape::nr) {
-      lines.step();
-      const typename decltype(product)::operands from{q, shape::q_stride, k.at(0, column),
-                                                      shape::nr};
-      product.template begin<false>(from, scratch.scores + column, shape::score_stride);
-      product.add(product.next(from), k.words - prim::tile_width);
-    }
-    product.finish();
-  });
+  with_row_tiles(
+      rows.rows, [&]<int RowTiles>() __attribute__((always_inline)) {
+        prim::tile_product<prim::tiles, RowTiles, 2> product;
+        for (int column = used.low; column < used.high; column += shape::nr) {
+          lines.step();
+          const typename decltype(product)::operands from{q, shape::q_stride, k.at(0, column),
+                                                          shape::nr};
+          const typename decltype(product)::block to{scratch.scores + column, shape::score_stride};
+          product.template begin<false>(from, to, to, beside);
+          product.add_each(product.next(from), k.words - prim::tile_width, beside);
+        }
+        product.finish();
+      });
 }
 
 /// out[rows] *= rescale, where some factor is not 1.
@@ -60,11 +62,11 @@ void rescale_rows(row_tile rows, int columns, const prefill_scratch<Kernel>& scr
   }
 }
 
-/// out[rows] = rescale out[rows] + P V.
-template <class Kernel>
-void gemm_pv_tiles(const attention_kernel_args& args, row_tile rows, float* v_panels,
-                   const key_columns& used, const prefill_scratch<Kernel>& scratch,
-                   prim::line_queue& lines) {
+/// out[rows] = rescale out[rows] + P V; `beside` as above.
+template <class Kernel, class Beside>
+TESSERA_INLINE void gemm_pv_tiles(const attention_kernel_args& args, row_tile rows, float* v_panels,
+                                  const key_columns& used, const prefill_scratch<Kernel>& scratch,
+                                  prim::line_queue& lines, const Beside& beside) {
   using shape = traits<Kernel>;
   constexpr int k_pack = shape::words::k_pack;
   const typename shape::panels v = shape::v_panels(args, v_panels, used.count);
@@ -72,26 +74,29 @@ void gemm_pv_tiles(const attention_kernel_args& args, row_tile rows, float* v_pa
   const float* const p = scratch.scores + low;
   float* const out = scratch.out_row(rows.first);
   rescale_rows<Kernel>(rows, v.columns, scratch);
-  with_row_tiles(rows.rows, [&]<int RowTiles>() {
-    const auto add_to = [&](auto& product, int column) {
-      lines.step();
-      const typename std::remove_reference_t<decltype(product)>::operands from{
-          p, shape::score_stride, v.at(low, column), v.stride(column)};
-      product.template begin<true>(from, out + column, scratch.out_stride());
-      product.add(product.next(from), words - prim::tile_width);
-    };
-    int column = 0;
-    if (v.columns >= shape::nr) {
-      prim::tile_product<prim::tiles, RowTiles, 2> product;
-      for (; column + shape::nr <= v.columns; column += shape::nr) add_to(product, column);
-      product.finish();
-    }
-    if (column < v.columns) {
-      prim::tile_product<prim::tiles, RowTiles, 1> product;
-      add_to(product, column);
-      product.finish();
-    }
-  });
+  with_row_tiles(
+      rows.rows, [&]<int RowTiles>() __attribute__((always_inline)) {
+        const auto add_to = [&](auto& product, int column) __attribute__((always_inline)) {
+          lines.step();
+          const typename std::remove_reference_t<decltype(product)>::operands from{
+              p, shape::score_stride, v.at(low, column), v.stride(column)};
+          const typename std::remove_reference_t<decltype(product)>::block to{out + column,
+                                                                              scratch.out_stride()};
+          product.template begin<true>(from, to, to, beside);
+          product.add_each(product.next(from), words - prim::tile_width, beside);
+        };
+        int column = 0;
+        if (v.columns >= shape::nr) {
+          prim::tile_product<prim::tiles, RowTiles, 2> product;
+          for (; column + shape::nr <= v.columns; column += shape::nr) add_to(product, column);
+          product.finish();
+        }
+        if (column < v.columns) {
+          prim::tile_product<prim::tiles, RowTiles, 1> product;
+          add_to(product, column);
+          product.finish();
+        }
+      });
 }
 
 }  // namespace tessera::kernels::attention::cpu

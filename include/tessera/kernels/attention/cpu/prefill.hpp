@@ -13,6 +13,7 @@
 #include <tessera/kernels/attention/cpu/packed_tile.hpp>
 #include <tessera/kernels/attention/cpu/prefill_scratch.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
+#include <tessera/kernels/attention/cpu/row_pipeline.hpp>
 #include <tessera/kernels/attention/cpu/score_mod.hpp>
 #include <tessera/kernels/attention/cpu/softmax.hpp>
 #include <tessera/kernels/attention/cpu/traits.hpp>
@@ -40,43 +41,6 @@ void load_q(const query_rows<Kernel, Hooks>& queries, row_tile rows,
     scratch.softmax.clear(r);
     std::memset(scratch.out_row(r), 0,
                 static_cast<std::size_t>(scratch.out_stride()) * sizeof(float));
-  }
-}
-
-/// Scores become logits, where anything is to be done about them.
-template <class Kernel, class Hooks>
-[[gnu::always_inline]] inline void apply_score_mod(const query_rows<Kernel, Hooks>& queries,
-                                                   row_tile rows, const key_columns& used,
-                                                   const prefill_scratch<Kernel>& scratch) {
-  using mods = score_mod<Kernel, Hooks>;
-  const bool hides = used.seen != prim::tile_visibility::full;
-  // Whole registers may hold more columns than some row sees.
-  const bool whole = !hides && used.low == used.begin && used.high == used.end &&
-                     queries.keys_of(rows).all.contains(used.keys());
-  if (whole && !mods::changes(queries.args(), queries.units())) return;
-  for (int r = 0; r < rows.rows; ++r) {
-    mods::apply(queries.args(), queries.hooks(), queries.units(),
-                queries.scores_of_row(rows.first + r, scratch.score_row(r), used), hides);
-  }
-}
-
-/// Logits become P.
-template <class Kernel, class Hooks>
-void softmax(const query_rows<Kernel, Hooks>& queries, row_tile rows, const key_columns& used,
-             const prefill_scratch<Kernel>& scratch) {
-  const auto of_rows = [&]<int Rows>(int first) {
-    softmax_tile<Kernel, Rows>(
-        queries.args(), queries.units(), scratch.score_row(first), used,
-        [&](int r) { return queries.position_of(rows.first + first + r); },
-        scratch.softmax.from(rows.first + first), scratch.rescale + first);
-  };
-  if constexpr (traits<Kernel>::tiles) {
-    for (int first = 0; first < rows.rows; first += prim::tile_rows) {
-      of_rows.template operator()<prim::tile_rows>(first);
-    }
-  } else {
-    prim::with_rows<traits<Kernel>::mr>(rows.rows,
-                                        [&]<int Rows>() { of_rows.template operator()<Rows>(0); });
   }
 }
 
@@ -170,6 +134,9 @@ void prefill(const query_rows<Kernel, Hooks>& queries, const Source& source,
   }
   packer.pack_all(tile);
   prim::line_queue lines;
+  const auto store = [&](row_tile rows) { store_rows(queries, rows, scratch); };
+  row_pipeline<Kernel, Hooks, Source, decltype(store)> pipeline(queries, source, scratch, lines,
+                                                                store);
   for (bool first_tile = true; !tile.empty(); first_tile = false) {
     packer.keep_nonfinite_out(tile);
     packed_tile<Kernel> next = packer.begin(tiles.after(tile.keys), 1 - tile.buffer);
@@ -177,27 +144,23 @@ void prefill(const query_rows<Kernel, Hooks>& queries, const Source& source,
       if (first_tile) load_q(queries, rows, scratch);
       queue_lines(queries, rows, first_tile, packer, next, lines);
       key_columns used = queries.columns_of(rows, tile.keys);
-      for (; used.seen != prim::tile_visibility::skip;
-           used = queries.columns_after(rows, tile.keys, used)) {
+      if (used.seen == prim::tile_visibility::skip && next.empty()) pipeline.finish_unseen(rows);
+      while (used.seen != prim::tile_visibility::skip) {
+        const key_columns after = queries.columns_after(rows, tile.keys, used);
+        const bool last = next.empty() && after.seen == prim::tile_visibility::skip;
         prefetch_rows<Kernel>(args, rows.end(), queries.count(), scratch);
-        gemm_qk<Kernel>(args, rows, tile.k, used, scratch, lines);
-        apply_score_mod(queries, rows, used, scratch);
-        softmax(queries, rows, used, scratch);
-        gemm_pv<Kernel>(args, rows, tile.v, used, scratch, lines);
-        if (!tile.finite) {
-          add_nonfinite_values(queries, rows, source.v.rows(tile.keys.key0, queries.kv_head()),
-                               used, tile.nonfinite, scratch);
-        }
+        pipeline.add(tile, rows, used, last);
+        used = after;
       }
-      if (next.empty()) {
-        store_rows(queries, rows, scratch);
-      } else {
+      if (!next.empty() && (next.shared() || !pipeline.reads_before(tile))) {
         packer.pack_after(next, rows.end());
       }
     }
-    if (next.shared()) packer.pack_all(next);
+    pipeline.finish_before(tile);
+    if (next.shared() || (traits<Kernel>::tiles && !next.empty())) packer.pack_all(next);
     tile = next;
   }
+  pipeline.finish();
   if constexpr (score_mods<Kernel, Hooks>::weights) {
     if (args.weights != nullptr) write_weights(queries, packer, scratch);
   }

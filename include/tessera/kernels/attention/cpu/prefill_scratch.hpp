@@ -16,11 +16,13 @@ template <class Kernel>
 struct prefill_scratch {
   using shape = traits<Kernel>;
   static constexpr int tiles = schedule_cpu::prefill_schedule::tile_buffers;
+  /// Scores beside which others become P, and P beside which both do (row_pipeline.hpp).
+  static constexpr int score_buffers = shape::tiles ? 3 : 1;
 
   float* q;              ///< [rows][q_stride] words
   float* out;            ///< [rows][out_stride]: accumulators
-  float* scores;         ///< [mr][score_stride]; P after the softmax
-  float* rescale;        ///< [mr]
+  float* scores;         ///< [mr][score_stride] of each buffer; P after the softmax
+  float* rescale;        ///< [mr] of each
   softmax_rows softmax;  ///< [rows] each
   float* k[tiles];       ///< panels
   float* v[tiles];
@@ -34,6 +36,14 @@ struct prefill_scratch {
   TESSERA_INLINE float* q_row(int r) const { return q + std::int64_t{r} * shape::q_stride; }
   TESSERA_INLINE float* out_row(int r) const { return out + std::int64_t{r} * out_stride(); }
   TESSERA_INLINE float* score_row(int r) const { return scores + r * shape::score_stride; }
+
+  /// The same with scores and factors in another buffer.
+  TESSERA_INLINE prefill_scratch with_scores(int buffer) const {
+    prefill_scratch other = *this;
+    other.scores += buffer * shape::mr * shape::score_stride;
+    other.rescale += buffer * shape::mr;
+    return other;
+  }
 
   /// Cuts a 64-byte aligned slice into buffers for `rows` rows. With a null slice only counts its
   /// bytes.
@@ -50,8 +60,8 @@ struct prefill_scratch {
     b.any_out_stride = strides::out(shape::config, v_head_dim);
     take(&b.q, rows, shape::q_stride);
     take(&b.out, rows, b.any_out_stride);
-    take(&b.scores, shape::mr, shape::score_stride);
-    take(&b.rescale, shape::mr, 1);
+    take(&b.scores, score_buffers * shape::mr, shape::score_stride);
+    take(&b.rescale, score_buffers * shape::mr, 1);
     take(&b.softmax.row_max, rows, 1);
     take(&b.softmax.row_sum, rows, 1);
     for (int i = 0; i < tiles; ++i) {

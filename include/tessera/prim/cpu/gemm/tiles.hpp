@@ -259,17 +259,26 @@ class tile_product {
   /// The same where sums start from what `start` holds.
   template <bool Adds>
   TESSERA_INLINE void begin(const operands& from, const block& start, const block& to) {
+    begin<Adds>(from, start, to, [] {});
+  }
+  /// The same; `each()` goes on beside each product.
+  template <bool Adds, class Each>
+  TESSERA_INLINE void begin(const operands& from, const block& start, const block& to,
+                            const Each& each) {
     const block before = stored_;
     stored_ = to;
-    step(from, [&]<int Row, int Column>() {
-      constexpr int tile = sums<Row, Column>;
-      if (before.c != nullptr) Tiles::template store<tile>(at<Row, Column>(before), bytes(before));
-      if constexpr (Adds) {
-        Tiles::template load<tile>(at<Row, Column>(start), bytes(start));
-      } else {
-        Tiles::template zero<tile>();
-      }
-    });
+    step(
+        from, [&]<int Row, int Column>() __attribute__((always_inline)) {
+          each();
+          constexpr int tile = sums<Row, Column>;
+          if (before.c != nullptr)
+            Tiles::template store<tile>(at<Row, Column>(before), bytes(before));
+          if constexpr (Adds) {
+            Tiles::template load<tile>(at<Row, Column>(start), bytes(start));
+          } else {
+            Tiles::template zero<tile>();
+          }
+        });
   }
   /// Those over further `words`, a multiple of tile_width.
   static TESSERA_INLINE void add(const operands& from, int words) {
@@ -281,6 +290,15 @@ class tile_product {
     for (int k = 0; k < words; k += tile_width) {
       step(from, []<int Row, int Column>() {});
       beside();
+      from = next(from);
+    }
+  }
+  /// The same; `each()` goes on beside each product.
+  template <class Each>
+  static TESSERA_INLINE void add_each(operands from, int words, const Each& each) {
+    for (int k = 0; k < words; k += tile_width) {
+      step(
+          from, [&]<int Row, int Column>() __attribute__((always_inline)) { each(); });
       from = next(from);
     }
   }
@@ -328,7 +346,7 @@ class tile_product {
   template <class Before>
   static TESSERA_INLINE void step(const operands& from, const Before& before) {
     const std::int64_t a_bytes = from.a_stride * word_bytes, b_bytes = from.b_stride * word_bytes;
-    const auto multiply = [&]<int Row, int Column>() {
+    const auto multiply = [&]<int Row, int Column>() __attribute__((always_inline)) {
       before.template operator()<Row, Column>();
       Tiles::template multiply_add<sums<Row, Column>, operand_a, operand_b>();
     };

@@ -85,6 +85,10 @@ struct bf16_words {
     const __m256bh narrow = _mm512_cvtneps_pbh(x);
     std::memcpy(row + column / 2, &narrow, sizeof narrow);
   }
+  /// Two registers as the next elements of a row of words, `low` first.
+  static TESSERA_INLINE void store_two(float* row, reg low, reg high) {
+    simd<Isa>::store(row, (reg)_mm512_cvtne2ps_pbh(high, low));
+  }
   /// Words of a lane each: rounded, `low` in the low halves and `high` in the high ones.
   static TESSERA_INLINE reg pairs(reg low, reg high) {
     const __m512i apart = (__m512i)_mm512_cvtne2ps_pbh(high, low);
