@@ -61,6 +61,10 @@ class consumer {
         tile_place_.release(barriers_of_tile());
       }
       tile_place_.advance();
+      if constexpr (Traits::from_first) {
+        // Of a diagonal the first ends first, and takes the last rows of the next work tile.
+        warpgroup_ = warpgroup_ == 0 ? Traits::consumers - 1 : warpgroup_ - 1;
+      }
     }
   }
 
@@ -81,16 +85,17 @@ class consumer {
 
     q_place().wait_full(barriers_of_q());
     if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
-      change_queries<Traits>(args_, places_of_rows(), warpgroup_);
+      change_queries<Traits>(args_, places_of_rows());
     }
     lane_.queries.load(places_of_rows());
-    // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
-    pass_tiles(planned, last, uniform(of_block.last));
+    // Tiles of other rows are passed on unread, those first that come before this warpgroup's.
+    pass_tiles(planned, Traits::from_first ? uniform(of_block.first) : last,
+               Traits::from_first ? first : uniform(of_block.last));
     if (any_keys) {
       k_place_.wait_full(barriers_of_k());
       prim::cuda::begin_products();
       multiply_keys();
-      int tile = last - 1;
+      int tile = Traits::from_first ? first : last - 1;
       if constexpr (Traits::walks_tiles) {
         lane_.walk = {};
         tile = lane_.walk.before(planned, warpgroup_, last, first);
@@ -100,7 +105,7 @@ class consumer {
       mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
-      if (Traits::frees_queries_early && tile == first) release(barriers_of_q(), q_place());
+      if (Traits::frees_queries_early && last - first == 1) release(barriers_of_q(), q_place());
       release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       bool hides = tile >= full_last || tile < full_first, begins = hides;
@@ -121,14 +126,16 @@ class consumer {
       round_weights(lane_);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
-      wait_beside_products(tile > first);
-      if (!Traits::codes_of_heads && args_.clears_values) {
-        if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
-        clear_missing_values<Traits>(
-            prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
-            planned.work.k_len - keys_of_tile(planned, tile) * Traits::block_kv, warpgroup_);
+      wait_beside_products(last - first > 1);
+      if constexpr (Traits::from_first) {
+        for (++tile; tile < last; ++tile) {
+          next_tile(planned, tile, tile >= full_last || tile < full_first, tile <= full_first,
+                    tile + 1 != last);
+        }
+      } else {
+        clear_values(planned, tile);
       }
-      for (--tile; tile >= first; --tile) {
+      for (--tile; !Traits::from_first && tile >= first; --tile) {
         // The last keys that a row sees may end with the first tile that all see.
         const bool begins = tile + 1 >= full_last;
         if constexpr (Traits::walks_tiles) {
@@ -148,13 +155,15 @@ class consumer {
       prim::cuda::keep_in_place(lane_.weights);
       prim::cuda::keep_in_place(lane_.out);
       if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
+      if constexpr (Traits::from_first) clear_values(planned, last - 1);
       prim::cuda::begin_products();
       multiply_values();
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.out);
       release_values();
     }
-    pass_tiles(planned, uniform(of_block.first), first);
+    pass_tiles(planned, Traits::from_first ? last : uniform(of_block.first),
+               Traits::from_first ? uniform(of_block.last) : first);
     bool any_sums = own.first < own.last;
     if constexpr (Traits::lists) {
       if (is_listed<Traits>(args_) && planned.first_partial >= 0) {
@@ -213,7 +222,7 @@ class consumer {
     prim::cuda::wait_products<1>();
     prim::cuda::keep_in_place(lane_.scores);
     const bool follows =
-        (hides && !Traits::trusts_left_edge) || begins || args_.follows_maximum || lane_.looks;
+        (hides && !Traits::trusts_far_edge) || begins || args_.follows_maximum || lane_.looks;
     // Where nobody looks for maxima products may have to be made again.
     const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
@@ -276,6 +285,15 @@ class consumer {
     prim::cuda::commit_products();
   }
 
+  /// Values of a tile behind the end of the sequence, which the last of its tiles may have.
+  __device__ __forceinline__ void clear_values(const planned_tile<Traits>& planned, int tile) {
+    if (Traits::codes_of_heads || !args_.clears_values) return;
+    if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
+    clear_missing_values<Traits>(
+        prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
+        planned.work.k_len - keys_of_tile(planned, tile) * Traits::block_kv);
+  }
+
   /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
   /// the tile has keys outside of a row's interval; `paired`: distances are left to the exponents.
   /// True if a cap is left to `exponentiate`.
@@ -316,7 +334,7 @@ class consumer {
 
   /// The factors of this lane's two rows.
   __device__ __forceinline__ float2* factors() const {
-    return shared_.factors + warpgroup_ * 32 + prim::cuda::thread_index() % 128 / 4;
+    return shared_.factors + (prim::cuda::thread_index() - prim::cuda::warpgroup_size) / 4;
   }
 
   static __device__ __forceinline__ unsigned lane_index() {
@@ -372,7 +390,7 @@ class consumer {
   const launch_args& args_;
   const hooks_type& hooks_;
   plan& shared_;
-  const int warpgroup_;
+  int warpgroup_;  ///< its rows of the work tile
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::kv_stages> k_place_;  ///< of values too, until they have arrived
