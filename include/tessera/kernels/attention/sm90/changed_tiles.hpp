@@ -13,9 +13,9 @@
 namespace tessera::kernels::attention::sm90 {
 
 /// What the warpgroup wrote to shared memory is there for its products.
-__device__ __forceinline__ void share_writes(int warpgroup) {
+__device__ __forceinline__ void share_writes() {
   prim::cuda::show_writes_to_async_units();
-  prim::cuda::wait_for_threads(1 + warpgroup, prim::cuda::warpgroup_size);
+  prim::cuda::wait_for_threads(prim::cuda::warpgroup_index(), prim::cuda::warpgroup_size);
 }
 
 template <class Traits>
@@ -39,8 +39,7 @@ __device__ __forceinline__ std::uint32_t changed_word(const launch_args& args, s
 
 /// Changes the queries of the warpgroup's rows, whose panels begin at `rows`.
 template <class Traits>
-__device__ __forceinline__ void change_queries(const launch_args& args, std::uint32_t rows,
-                                               int warpgroup) {
+__device__ __forceinline__ void change_queries(const launch_args& args, std::uint32_t rows) {
   const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
   constexpr int chunks = rows_of_warpgroup * prim::cuda::panel_row_bytes / 16;
 #pragma unroll 1
@@ -51,15 +50,14 @@ __device__ __forceinline__ void change_queries(const launch_args& args, std::uin
     for (std::uint32_t& word : four) word = changed_word<Traits>(args, word);
     prim::cuda::store_shared_16(at, four);
   }
-  share_writes(warpgroup);
+  share_writes();
 }
 
 /// Values behind the first `there` of a tile, which are behind the end of a sequence, become 0:
 /// they may be anything, and 0 times NaN is NaN. Every warpgroup writes the zeros that it needs;
 /// those of others are the same.
 template <class Traits>
-__device__ __forceinline__ void clear_missing_values(std::uint32_t values, int there,
-                                                     int warpgroup) {
+__device__ __forceinline__ void clear_missing_values(std::uint32_t values, int there) {
   const int thread = static_cast<int>(threadIdx.x) % prim::cuda::warpgroup_size;
   if (there >= Traits::block_kv) return;
   const int chunks = (Traits::block_kv - there) * 8;
@@ -69,7 +67,7 @@ __device__ __forceinline__ void clear_missing_values(std::uint32_t values, int t
                                     there * prim::cuda::panel_row_bytes + i % chunks * 16,
                                 {0, 0, 0, 0});
   }
-  share_writes(warpgroup);
+  share_writes();
 }
 
 }  // namespace tessera::kernels::attention::sm90

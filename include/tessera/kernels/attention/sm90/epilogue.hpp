@@ -50,7 +50,7 @@ class epilogue {
     const int first_of_warp = row - thread % 32 / 4;
     // Products of the warpgroup have read the queries, in whose place rows are to lie.
     if constexpr (Traits::stores_boxes && !Traits::has_out_place) {
-      prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+      prim::cuda::wait_for_threads(prim::cuda::warpgroup_index(), prim::cuda::warpgroup_size);
     }
     if (first_of_warp >= planned_.work.rows) return;
     if (!any_keys || first_of_warp >= planned_.work.used) {

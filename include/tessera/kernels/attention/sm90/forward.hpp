@@ -37,7 +37,6 @@ template <class Traits>
 class consumer {
   using plan = shared_plan<Traits>;
   using hooks_type = typename Traits::hooks;
-  using values_product = prim::cuda::warpgroup_product<typename Traits::element, Traits::v_columns>;
   using mods = score_mod<Traits>;
 
  public:
@@ -61,6 +60,10 @@ class consumer {
         tile_place_.release(barriers_of_tile());
       }
       tile_place_.advance();
+      if constexpr (Traits::from_first) {
+        // Of a diagonal the first ends first, and takes the last rows of the next work tile.
+        warpgroup_ = warpgroup_ == 0 ? Traits::consumers - 1 : warpgroup_ - 1;
+      }
     }
   }
 
@@ -77,20 +80,22 @@ class consumer {
     const int last = uniform(any_keys ? own.last : of_block.first);
     const int full_first = uniform(own.full_first);
     // Warpgroups that are not shown the same look at every tile: `look_up_listed`.
-    const int full_last = uniform(shows_alike(planned) ? own.full_last : 0);
+    const int full_last = uniform(shows_alike<Traits>(planned) ? own.full_last : 0);
 
     q_place().wait_full(barriers_of_q());
     if (!Traits::codes_of_heads && changes_queries<Traits>(args_)) {
-      change_queries<Traits>(args_, places_of_rows(), warpgroup_);
+      change_queries<Traits>(args_, places_of_rows());
     }
     lane_.queries.load(places_of_rows());
-    // Tiles of other rows are passed on unread: of those behind this warpgroup's diagonal first.
-    pass_tiles(planned, last, uniform(of_block.last));
+    // Tiles of other rows are passed on unread, those first that come before this warpgroup's.
+    pass_tiles(planned, Traits::from_first ? uniform(of_block.first) : last,
+               Traits::from_first ? first : uniform(of_block.last));
+    const bool half = last - first > 1 && ends_with_half_of<Traits>(planned, warpgroup_, last);
     if (any_keys) {
       k_place_.wait_full(barriers_of_k());
       prim::cuda::begin_products();
-      multiply_keys();
-      int tile = last - 1;
+      multiply_keys(lane_);
+      int tile = Traits::from_first ? first : last - 1;
       if constexpr (Traits::walks_tiles) {
         lane_.walk = {};
         tile = lane_.walk.before(planned, warpgroup_, last, first);
@@ -100,13 +105,13 @@ class consumer {
       mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
-      if (Traits::frees_queries_early && tile == first) release(barriers_of_q(), q_place());
+      if (Traits::frees_queries_early && last - first == 1) release(barriers_of_q(), q_place());
       release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       bool hides = tile >= full_last || tile < full_first, begins = hides;
-      look_up_listed(planned, tile, hides, begins);
+      look_up_listed<Traits>(planned, warpgroup_, tile, hides, begins);
       const bool uncapped = modify_scores(planned, tile, hides, ahead, false);
-      if (hides) hide_scores(planned, tile);
+      if (hides) hide_scores(planned, tile, lane_);
       float most[2];
       set_reference(lane_, args_, uncapped, most);
       leave_out_unused(planned, warpgroup_, lane_);
@@ -121,14 +126,24 @@ class consumer {
       round_weights(lane_);
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
-      wait_beside_products(tile > first);
-      if (!Traits::codes_of_heads && args_.clears_values) {
-        if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
-        clear_missing_values<Traits>(
-            prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
-            planned.work.k_len - keys_of_tile(planned, tile) * Traits::block_kv, warpgroup_);
+      wait_beside_products(last - first > 1);
+      if constexpr (Traits::from_first) {
+        const int whole = last - (half ? 1 : 0);
+        for (++tile; tile < whole; ++tile) {
+          next_tile(planned, tile, tile >= full_last || tile < full_first, tile <= full_first,
+                    tile + 1 != last, lane_);
+        }
+        if constexpr (ends_with_half<Traits>) {
+          if (half) {
+            auto lane = lane_of_half(lane_);
+            next_tile(planned, tile, true, tile <= full_first, false, lane);
+            take_half(lane_, lane);
+          }
+        }
+      } else {
+        clear_values(planned, tile);
       }
-      for (--tile; tile >= first; --tile) {
+      for (--tile; !Traits::from_first && tile >= first; --tile) {
         // The last keys that a row sees may end with the first tile that all see.
         const bool begins = tile + 1 >= full_last;
         if constexpr (Traits::walks_tiles) {
@@ -138,23 +153,25 @@ class consumer {
           tile = shown_before(planned, tile + 1, first);
           if (tile < first) break;
         }
-        next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first);
+        next_tile(planned, tile, tile >= full_last || tile < full_first, begins, tile != first,
+                  lane_);
       }
     }
     if constexpr (!Traits::stores_boxes || Traits::has_out_place) {
       if (!Traits::frees_queries_early || !any_keys) release(barriers_of_q(), q_place());
     }
     if (any_keys) {
-      prim::cuda::keep_in_place(lane_.weights);
-      prim::cuda::keep_in_place(lane_.out);
       if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
-      prim::cuda::begin_products();
-      multiply_values();
-      prim::cuda::wait_products<0>();
-      prim::cuda::keep_in_place(lane_.out);
+      if constexpr (Traits::from_first) clear_values(planned, last - 1);
+      if (half) {
+        end_values<Traits::block_kv / 2>();
+      } else {
+        end_values<Traits::block_kv>();
+      }
       release_values();
     }
-    pass_tiles(planned, uniform(of_block.first), first);
+    pass_tiles(planned, Traits::from_first ? last : uniform(of_block.first),
+               Traits::from_first ? uniform(of_block.last) : first);
     bool any_sums = own.first < own.last;
     if constexpr (Traits::lists) {
       if (is_listed<Traits>(args_) && planned.first_partial >= 0) {
@@ -174,67 +191,54 @@ class consumer {
     return {args_, hooks_, shared_, planned, lane_, warpgroup_, tile_place_.stage()};
   }
 
-  /// Whether warpgroups are shown the same of the tiles that both go over.
-  static __device__ __forceinline__ bool shows_alike(const planned_tile<Traits>& planned) {
-    if constexpr (Traits::whole_tiles) return !planned.differ;
-    return true;
-  }
-  /// Where they are not, what `attend` wants to know of a tile, which may be of the other's alone.
-  __device__ __forceinline__ void look_up_listed(const planned_tile<Traits>& planned, int tile,
-                                                 bool& hides, bool& begins) const {
-    if constexpr (Traits::whole_tiles) {
-      if (!begins || shows_alike(planned)) return;
-      const int full_last = planned.tiles[warpgroup_].full_last;
-      begins = tile + 1 >= full_last;
-      hides = tile >= full_last || planned.hides_from(warpgroup_, planned.listed[tile]);
-    }
-  }
-
   /// Products with the keys of a tile and with the values of the one before, together; the softmax
   /// of the first under the second. `hides`: rows do not see all of the keys; `begins`: they may
   /// have seen none before; `goes_on`: waits_late: there is a further tile.
+  template <class Part>
   __device__ __forceinline__ void next_tile(const planned_tile<Traits>& planned, int tile,
-                                            bool hides, bool begins, bool goes_on) {
+                                            bool hides, bool begins, bool goes_on,
+                                            lane_tile<Part>& lane) {
     if constexpr (!Traits::waits_late) k_place_.wait_full(barriers_of_k());
     prim::cuda::keep_in_place(lane_.weights);
     prim::cuda::keep_in_place(lane_.out);
     prim::cuda::begin_products();
-    multiply_keys();
+    multiply_keys(lane);
     if constexpr (Traits::waits_late) {
       v_place_.wait_full(barriers_of_v());
       prim::cuda::begin_products();
     }
     multiply_values();
-    look_up_listed(planned, tile, hides, begins);  // beside products, so that nobody waits for it
+    // Beside products, so that nobody waits for it.
+    look_up_listed<Traits>(planned, warpgroup_, tile, hides, begins);
     kept_weights<Traits> kept;
     if constexpr (!Traits::draws_late) kept.draw(args_, planned, lane_, warpgroup_, tile);
     typename mods::biases ahead;
     mods(args_, hooks_, planned, lane_, warpgroup_).ask(tile, ahead);
     prim::cuda::wait_products<1>();
-    prim::cuda::keep_in_place(lane_.scores);
+    prim::cuda::keep_in_place(lane.scores);
     const bool follows =
-        (hides && !Traits::trusts_left_edge) || begins || args_.follows_maximum || lane_.looks;
+        (hides && !Traits::trusts_far_edge) || begins || args_.follows_maximum || lane.looks;
     // Where nobody looks for maxima products may have to be made again.
     const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
     if (Traits::frees_queries_early && !goes_on) release(barriers_of_q(), q_place());
     if (!keeps_keys) release_keys();
-    if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
-    const bool paired = weighs_pairs(lane_, follows);
+    if constexpr (Traits::codes_of_heads) set_scale(planned, lane);
+    const bool paired = weighs_pairs(lane, follows);
     const bool uncapped = modify_scores(planned, tile, hides, ahead, paired);
-    if (hides) hide_scores(planned, tile);
+    if (hides) hide_scores(planned, tile, lane);
     const bool moved = Traits::trusts_reference
                            ? weigh_by_reference(
-                                 lane_, args_, follows, places_of_rows(), keys, factors(),
+                                 lane, args_, follows, places_of_rows(), keys, factors(),
                                  [&] {
-                                   if (hides) hide_scores(planned, tile);
+                                   if (hides) hide_scores(planned, tile, lane);
                                  },
                                  [&] { kept.draw(args_, planned, lane_, warpgroup_, tile); })
-                           : follow_maximum(lane_, args_, uncapped, factors());
-    if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
+                           : follow_maximum(lane, args_, uncapped, factors());
+    if constexpr (!Traits::trusts_reference) exponentiate(lane, args_, uncapped, lane.sum);
     if (keeps_keys) release_keys();
     kept.apply(lane_);
-    prim::cuda::keep_in_place(lane_.scores);
+    prim::cuda::keep_in_place(lane.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.
     wait_beside_products(goes_on);
@@ -245,35 +249,44 @@ class consumer {
     if (moved) rescale_out(lane_, factors());
     // Only now: ptxas runs products one after the other where registers of a later one are written
     // while one is under way.
-    round_weights(lane_);
+    round_weights(lane);
   }
 
   /// scores = Q K^T
-  __device__ __forceinline__ void multiply_keys() {
+  template <class Part>
+  __device__ __forceinline__ void multiply_keys(lane_tile<Part>& lane) {
     const std::uint64_t a = prim::cuda::describe_panels(
         places_of_rows() + prim::cuda::unknown_zero(k_place_.stage()), 16);
     const std::uint64_t b =
         prim::cuda::describe_panels(prim::cuda::shared_address(&shared_.k[k_place_.stage()]), 16);
-    multiply_scores(lane_, a, b);
+    multiply_scores(lane, a, b);
     prim::cuda::commit_products();
   }
 
-  /// out += weights V
+  /// out += weights V, of the first keys of a tile.
+  template <int Keys = Traits::block_kv>
   __device__ __forceinline__ void multiply_values() {
-    const std::uint32_t values = prim::cuda::shared_address(&shared_.v[v_place_.stage()]);
-    const std::uint64_t b = Traits::codes_of_heads
-                                ? prim::cuda::describe_narrow_panel(values)
-                                : prim::cuda::describe_panels(values, Traits::kv_panel_bytes);
-    constexpr int step_bytes = Traits::codes_of_heads
-                                   ? Traits::v_head_dim * prim::cuda::narrow_row_bytes
-                                   : 16 * prim::cuda::panel_row_bytes;
-#pragma unroll
-    for (int step = 0; step < Traits::block_kv / Traits::step_columns; ++step) {
-      const prim::cuda::warpgroup_a a{{lane_.weights[4 * step], lane_.weights[4 * step + 1],
-                                       lane_.weights[4 * step + 2], lane_.weights[4 * step + 3]}};
-      values_product::sums_of(lane_.out, a, b + prim::cuda::panel_step(step * step_bytes));
-    }
-    prim::cuda::commit_products();
+    multiply_weights<Traits, Keys>(lane_, prim::cuda::shared_address(&shared_.v[v_place_.stage()]));
+  }
+
+  /// The products of the last weights.
+  template <int Keys>
+  __device__ __forceinline__ void end_values() {
+    prim::cuda::keep_in_place(lane_.weights);
+    prim::cuda::keep_in_place(lane_.out);
+    prim::cuda::begin_products();
+    multiply_values<Keys>();
+    prim::cuda::wait_products<0>();
+    prim::cuda::keep_in_place(lane_.out);
+  }
+
+  /// Values of a tile behind the end of the sequence, which the last of its tiles may have.
+  __device__ __forceinline__ void clear_values(const planned_tile<Traits>& planned, int tile) {
+    if (Traits::codes_of_heads || !args_.clears_values) return;
+    if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
+    clear_missing_values<Traits>(
+        prim::cuda::shared_address(&shared_.v[v_place_.stage()]),
+        planned.work.k_len - keys_of_tile(planned, tile) * Traits::block_kv);
   }
 
   /// Products become logits, -inf where something but a row's interval of keys hides them. `clips`:
@@ -291,9 +304,11 @@ class consumer {
     return false;
   }
 
-  __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile) {
+  template <class Part>
+  __device__ __forceinline__ void hide_scores(const planned_tile<Traits>& planned, int tile,
+                                              lane_tile<Part>& lane) {
     if constexpr (!mods::hides_outside) {
-      hide_outside(planned, warpgroup_, keys_of_tile(planned, tile), lane_);
+      hide_outside(planned, warpgroup_, keys_of_tile(planned, tile), lane);
     }
   }
 
@@ -316,7 +331,7 @@ class consumer {
 
   /// The factors of this lane's two rows.
   __device__ __forceinline__ float2* factors() const {
-    return shared_.factors + warpgroup_ * 32 + prim::cuda::thread_index() % 128 / 4;
+    return shared_.factors + (prim::cuda::thread_index() - prim::cuda::warpgroup_size) / 4;
   }
 
   static __device__ __forceinline__ unsigned lane_index() {
@@ -372,7 +387,7 @@ class consumer {
   const launch_args& args_;
   const hooks_type& hooks_;
   plan& shared_;
-  const int warpgroup_;
+  int warpgroup_;  ///< its rows of the work tile
   lane_tile<Traits> lane_;
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::kv_stages> k_place_;  ///< of values too, until they have arrived

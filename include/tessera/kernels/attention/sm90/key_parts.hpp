@@ -77,8 +77,10 @@ class key_parts {
 
   /// Counts the part; true for the last.
   __device__ __forceinline__ bool is_last() const {
+    // Of threads, not of rows, which are another warpgroup's in the next work tile. By whole warps.
+    const int warpgroup = prim::cuda::warpgroup_index();
     __threadfence();
-    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
+    prim::cuda::wait_for_threads(warpgroup, prim::cuda::warpgroup_size);
     if (thread() == 0) {
       unsigned* const word =
           part_words_of<typename Traits::kernel>(args_) + args_.parts.quotient(planned_.piece);
@@ -87,10 +89,10 @@ class key_parts {
       const bool last = before + 1 == args_.parts.value;
       if (last) atomicSub(word, args_.parts.value << shift);
       __threadfence();
-      shared_.is_last_part[warpgroup_] = last;
+      shared_.is_last_part[warpgroup - 1] = last;
     }
-    prim::cuda::wait_for_threads(1 + warpgroup_, prim::cuda::warpgroup_size);
-    return shared_.is_last_part[warpgroup_];
+    prim::cuda::wait_for_threads(warpgroup, prim::cuda::warpgroup_size);
+    return shared_.is_last_part[warpgroup - 1];
   }
 
   __device__ __forceinline__ void add_up() const {

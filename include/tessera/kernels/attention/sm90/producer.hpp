@@ -117,6 +117,18 @@ class producer {
         return keys_of_tile(shared_.tile[tile_place_.stage()], tile) * Traits::block_kv;
       };
       // Values trail keys by a tile: products with the next keys run before those with values.
+      if constexpr (Traits::from_first) {
+        for (int tile = tiles.first; tile <= tiles.last; ++tile) {
+          if (tile == late && lane() == 0) {
+            prim::cuda::arrive(prim::cuda::shared_address(&shared_.next_wanted));
+          }
+          if (tile < tiles.last) bring_keys(work, key_of(tile));
+          if (tile > tiles.first) bring_values(work, key_of(tile - 1));
+        }
+        __syncwarp();
+        if (lane() == 0) tile_place_.release(barriers);
+        continue;
+      }
       int before = tiles.last;  // the tile whose keys are under way; there is none yet
       for (int tile = tiles.last; tile >= tiles.first; --tile) {
         if (tile == late && lane() == 0) {
@@ -146,6 +158,7 @@ class producer {
     if constexpr (Traits::walks_tiles || Traits::whole_tiles) {
       return shared_.tile[tile_place_.stage()].late;
     }
+    if constexpr (Traits::from_first) return max(tiles.first, tiles.last - tiles_ahead<Traits>);
     return min(tiles.last, tiles.first + tiles_ahead<Traits>);
   }
   /// Where the loop over tiles goes on that has come to `tile`: there, if the tile before it is

@@ -250,10 +250,11 @@ __device__ __forceinline__ std::uint32_t four_bits(std::uint32_t bits, int first
   return four;
 }
 
-/// Scores of keys that rows do not see become -inf; `tile` is one of keys.
-template <class Traits>
+/// Scores of keys that rows do not see become -inf; `tile` is one of keys, of which `Part` has all
+/// or the first half.
+template <class Traits, class Part>
 __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned, int warpgroup,
-                                             int tile, lane_tile<Traits>& lane) {
+                                             int tile, lane_tile<Part>& lane) {
   const unsigned thread = prim::cuda::thread_index();
   const int row = row_of_lane(static_cast<int>(thread), warpgroup);
   const int key0 = tile * Traits::block_kv + static_cast<int>(thread % 4 * 2);
@@ -265,10 +266,10 @@ __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned
       if (planned.hides_from(warpgroup, tile)) keys.end = 0;
     }
     const std::uint64_t bits =
-        columns_before<Traits>(keys.end - key0) & ~columns_before<Traits>(keys.begin - key0);
+        columns_before<Part>(keys.end - key0) & ~columns_before<Part>(keys.begin - key0);
     std::uint32_t four = 0;
 #pragma unroll
-    for (int column = 0; column < Traits::block_kv / 4; ++column) {
+    for (int column = 0; column < Part::block_kv / 4; ++column) {
       if (column % 4 == 0) {
         four = four_bits(static_cast<std::uint32_t>(bits >> column / 32 * 32), column % 32);
       }

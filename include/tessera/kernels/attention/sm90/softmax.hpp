@@ -49,6 +49,31 @@ struct lane_tile {
   bool paired;  ///< pairs_rows: both rows of all lanes of the warp have the same `reference_of`
 };
 
+/// The lane for the half tile that a diagonal ends with, and what it leaves.
+template <class Traits>
+__device__ __forceinline__ lane_tile<half_tile<Traits>> lane_of_half(
+    const lane_tile<Traits>& lane) {
+  lane_tile<half_tile<Traits>> half;
+  half.looks = lane.looks;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    half.reference[row] = lane.reference[row];
+    half.sum[row] = lane.sum[row];
+  }
+  return half;
+}
+template <class Traits>
+__device__ __forceinline__ void take_half(lane_tile<Traits>& lane,
+                                          const lane_tile<half_tile<Traits>>& half) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    lane.reference[row] = half.reference[row];
+    lane.sum[row] = half.sum[row];
+  }
+#pragma unroll
+  for (int i = 0; i < half_tile<Traits>::weight_words; ++i) lane.weights[i] = half.weights[i];
+}
+
 /// What scores of a lane's row are relative to.
 template <class Traits>
 __device__ __forceinline__ float reference_of(const lane_tile<Traits>& lane, int half) {

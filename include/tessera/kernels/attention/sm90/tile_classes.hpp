@@ -136,4 +136,32 @@ __device__ __forceinline__ void leave_hidden_tiles(planned_tile<Traits>& planned
   }
 }
 
+/// Whether warpgroups are shown the same of the tiles that both go over.
+template <class Traits>
+__device__ __forceinline__ bool shows_alike(const planned_tile<Traits>& planned) {
+  if constexpr (Traits::whole_tiles) return !planned.differ;
+  return true;
+}
+/// Where they are not, what a warpgroup wants to know of a tile, which may be of the other's alone.
+template <class Traits>
+__device__ __forceinline__ void look_up_listed(const planned_tile<Traits>& planned, int warpgroup,
+                                               int tile, bool& hides, bool& begins) {
+  if constexpr (Traits::whole_tiles) {
+    if (!begins || shows_alike(planned)) return;
+    const int full_last = planned.tiles[warpgroup].full_last;
+    begins = tile + 1 >= full_last;
+    hides = tile >= full_last || planned.hides_from(warpgroup, planned.listed[tile]);
+  }
+}
+
+/// Whether rows of the warpgroup, whose last tile of keys is `last` - 1, see its first half alone.
+template <class Traits>
+__device__ __forceinline__ bool ends_with_half_of(const planned_tile<Traits>& planned,
+                                                  int warpgroup, int last) {
+  if constexpr (!ends_with_half<Traits>) return false;
+  // No row sees further than the last.
+  const row_keys keys = planned.keys[(warpgroup + 1) * rows_of_warpgroup - 1];
+  return keys.begin < keys.end && keys.end <= last * Traits::block_kv - Traits::block_kv / 2;
+}
+
 }  // namespace tessera::kernels::attention::sm90

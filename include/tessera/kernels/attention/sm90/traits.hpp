@@ -109,13 +109,19 @@ struct kernel_traits {
   static constexpr bool trusts_reference =
       (!modifies || (whole_tiles && !drops) || adds_distances) &&
       (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
-  /// Nor are they where a tile hides keys at the left edge of a window alone: rows that see some of
-  /// it have seen the tile behind it. Wider heads would spill 4 bytes.
-  static constexpr bool trusts_left_edge =
+  /// Nor are they where a tile hides keys at the far edge alone, from where rows begin: those that
+  /// see some of it have seen the tile before it. Wider heads would spill 4 bytes.
+  static constexpr bool trusts_far_edge =
       trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
   /// Weights that are too large are divided. Other rows make their scores again, for which functors
   /// that add distances have no registers (8 bytes at head dim 128), nor draws.
   static constexpr bool divides_weights = codes_of_heads || adds_distances || drops;
+  /// Tiles of keys are gone through from the first to the last, so that the warpgroups of a
+  /// diagonal end one after the other; rows with features begin with the last.
+  static constexpr bool from_first =
+      !modifies && !drops && !whole_tiles && !adds_distances && !paged && !reads_runs && !requires {
+    Kernel::tail_columns;
+  };
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
@@ -199,6 +205,19 @@ struct kernel_traits {
   static constexpr bool frees_queries_early =
       q_stages == 1 && !trusts_reference && !classifies && !walks_tiles;
 };
+
+/// The same for tiles of half as many keys, of which registers of a lane are those that a whole
+/// tile has first. A diagonal may end with such a one.
+template <class Traits>
+struct half_tile : Traits {
+  static constexpr int block_kv = Traits::block_kv / 2;
+  static constexpr int weight_words = Traits::weight_words / 2;
+};
+/// Products of narrow heads are short beside the exponentials of as many keys, and their tiles
+/// wide.
+template <class Traits>
+inline constexpr bool ends_with_half =
+    Traits::from_first&& Traits::block_kv == 128 && Traits::head_dim <= 64;
 
 /// Rows of a warp of a consumer.
 inline constexpr int rows_of_warp = 16;

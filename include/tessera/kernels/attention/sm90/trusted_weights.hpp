@@ -197,7 +197,7 @@ __device__ __forceinline__ bool weigh_by_reference(lane_tile<Traits>& lane, cons
       moved = moved || again;
     } else if (again) {
       make_scores_again<Traits>(lane, queries, keys);
-      if constexpr (Traits::trusts_left_edge) hide();
+      if constexpr (Traits::trusts_far_edge) hide();
       moved = follow_maximum(lane, args, false, factors, true);
       follows = lane.looks = true;
       continue;
