@@ -66,6 +66,7 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   work.footprint_bytes = facts.bytes;
   work.vector_operations = facts.weights * (config.pass == quantized_pass::quantize ? 60.0 : 12.0);
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / 2048));
+  work.launches = demand.axis == weight_axis::k_major ? 2 : 1;
   if (!is_product(config.pass)) return work;
   const bool floats = config.type == dtype::f32;
   const bool grouped = demand.matrices != 0;
@@ -89,8 +90,7 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   }
   work.items = std::max<std::int64_t>(1, high * ((outputs + 127) / 128));
   work.items_per_core = in_registers ? 1 : 2;
-  const bool turned = demand.axis == weight_axis::k_major;
-  work.launches = (in_registers ? 1 : 2) + (turned ? 1 : 0);
+  if (!in_registers) ++work.launches;
   return work;
 }
 

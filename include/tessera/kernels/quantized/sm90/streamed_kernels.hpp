@@ -44,7 +44,9 @@ struct streamed_kernel {
     }
     const int units = of.stages * (columns / 8);
     dim3 grid = cuda::grid_of((units + order_threads - 1) / order_threads);
-    grid.y = static_cast<unsigned>(std::min(of.tiles * of.height, 1024));
+    const int all = of.tiles * of.height, few = 256;
+    grid.y = static_cast<unsigned>(
+        all <= few ? all : std::min((all + order_rows_together - 1) / order_rows_together, 1024));
     return grid;
   }
 };
@@ -78,8 +80,10 @@ class streamed_kernels {
   }
   template <thin_code Code, bool Nv, int Span, int Rows>
   static streamed_kernel few() {
+    // Rows that lie side by side in no span are in the same order for all long ones.
+    constexpr int spread = few_box<Rows, Span>::spans == 1 && Span > 64 ? 64 : Span;
     return of_shape<few_shape<Code, Rows, Span>>(&multiply_few<element, Code, Nv, Rows, Span>,
-                                                 &spread_rows<element, Code, Rows, Span>,
+                                                 &spread_rows<element, Code, Rows, spread>,
                                                  order_share::stages);
   }
   /// 16, 64 and 128 rows, those for the codes that are most used.

@@ -48,21 +48,22 @@ class streamed_results {
   /// The end of a piece.
   __device__ __forceinline__ void finish(const streamed_piece& piece, sums& of) const {
     const result_place to = place_of(piece);
-    if (piece.count == args_.stages_of_tile || piece.count == 0) {
+    const bool whole = piece.count == args_.stages_of_tile || piece.count == 0;
+    if (!whole && args_.paired == 0) return leave_sums(piece, to, of);
+    int first = 0, end = units;
+    if (!whole) {
+      const bool second = prim::cuda::block_in_cluster() != 0;
+      second ? exchange_halves<1>(of) : exchange_halves<0>(of);
+      (second ? first : end) = units / 2;
+    }
 #pragma unroll
-      for (int unit = 0; unit < units; ++unit) store_unit(to, unit, of);
-      return;
+    for (int unit = 0; unit < units; ++unit) {
+      if (unit >= first && unit < end) store_unit(to, unit, of);
     }
-    if (args_.paired > 0) {
-      return prim::cuda::block_in_cluster() == 0 ? finish_half<0>(to, of) : finish_half<1>(to, of);
+    if (!whole) {
+      __syncwarp();
+      prim::cuda::wait_for_arrivals();
     }
-    float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
-#pragma unroll
-    for (int i = 0; i < fours; ++i) {
-      const float* const sum = four_of(of, i);
-      __stcg(own + i * shape::multiplying, make_float4(sum[0], sum[1], sum[2], sum[3]));
-    }
-    sum_up(piece, to);
   }
 
  private:
@@ -78,10 +79,23 @@ class streamed_results {
     return of[number / (Rows / 8)] + number % (Rows / 8) * 4;
   }
 
-  /// The end of a tile of a pair: the block has half of the units, and gives the other block its
-  /// sums of the others by way of the memory of stages, which are behind both.
+  /// Leaves sums for the blocks that end last of those that share the tile, or is one of them.
+  __device__ __forceinline__ void leave_sums(const streamed_piece& piece, const result_place& to,
+                                             sums& of) const {
+    float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
+#pragma unroll
+    for (int i = 0; i < fours; ++i) {
+      const float* const sum = four_of(of, i);
+      __stcg(own + i * shape::multiplying, make_float4(sum[0], sum[1], sum[2], sum[3]));
+    }
+    sum_up(piece, to);
+  }
+
+  /// Of a tile of a pair the block has half of the units, adds the other block's sums of them, and
+  /// gives it its sums of the others by way of the memory of stages, which are behind both. It has
+  /// arrived at the cluster for the last time then.
   template <int Half>
-  __device__ __forceinline__ void finish_half(const result_place& to, sums& of) const {
+  __device__ __forceinline__ void exchange_halves(sums& of) const {
     constexpr int half = fours / 2;
     static_assert(units % 2 == 0 &&
                   half * shape::multiplying * 16 <= shape::stages * shape::x_bytes);
@@ -104,12 +118,8 @@ class streamed_results {
       float* const own = four_of(of, Half * half + i);
       own[0] += other.x, own[1] += other.y, own[2] += other.z, own[3] += other.w;
     }
-#pragma unroll
-    for (int unit = Half * (units / 2); unit < (Half + 1) * (units / 2); ++unit) {
-      store_unit(to, unit, of);
-    }
     __syncwarp();
-    prim::cuda::wait_for_cluster();
+    prim::cuda::arrive_at_cluster();
   }
 
   __device__ __forceinline__ result_place place_of(const streamed_piece& piece) const {
