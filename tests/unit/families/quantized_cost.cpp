@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/families/quantized/cost.hpp>
+#include <tessera/families/quantized/family.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/spec/names.hpp>
 
@@ -61,6 +62,36 @@ TEST(quantized_cost, counts_weights_in_registers_where_kernels_have_them_there) 
         << name_in(weight_mode_names, call.mode) << " of " << int{call.bits}
         << " bits in groups of " << call.group_size << ", " << call.batch << " rows of x, "
         << call.matrices << " matrices";
+  }
+}
+
+/// A call copies them, which `explain` says.
+TEST(quantized_cost, weights_that_lie_k_major_have_a_launch_more) {
+  using enum weight_axis;
+  for (const backend target : {backend::cuda_sm80, backend::cuda_sm90}) {
+    const quantized_config row{
+        .target = target, .pass = quantized_pass::forward, .type = dtype::bf16};
+    for (const std::int64_t batch : {1, 16, 64, 4096}) {
+      quantized_demand demand{.pass = quantized_pass::forward,
+                              .type = dtype::bf16,
+                              .axis = col,
+                              .bits = 4,
+                              .has_zeros = true,
+                              .group_size = 64,
+                              .rows = 4096,
+                              .columns = 4096,
+                              .batch = batch};
+      const quantized_facts by_row = facts_of(demand);
+      demand.axis = k_major;
+      const quantized_facts by_column = facts_of(demand);
+      EXPECT_EQ(estimate_of(row, by_column, 132).launches,
+                estimate_of(row, by_row, 132).launches + 1)
+          << batch;
+      EXPECT_EQ(quantized_family::subject_of(row, by_row),
+                "forward, affine, 4096 x 4096 weights");
+      EXPECT_EQ(quantized_family::subject_of(row, by_column),
+                "forward, affine, 4096 x 4096 weights, copied into rows by each call");
+    }
   }
 }
 
