@@ -87,8 +87,7 @@ TEST(quantized_cost, weights_that_lie_k_major_have_a_launch_more) {
       EXPECT_EQ(estimate_of(row, by_column, 132).launches,
                 estimate_of(row, by_row, 132).launches + 1)
           << batch;
-      EXPECT_EQ(quantized_family::subject_of(row, by_row),
-                "forward, affine, 4096 x 4096 weights");
+      EXPECT_EQ(quantized_family::subject_of(row, by_row), "forward, affine, 4096 x 4096 weights");
       EXPECT_EQ(quantized_family::subject_of(row, by_column),
                 "forward, affine, 4096 x 4096 weights, copied into rows by each call");
     }

@@ -35,10 +35,10 @@ struct quantized_family {
   /// kernel knows weights in rows: those that lie k-major cost a copy.
   [[gnu::cold]] static std::string subject_of(const quantized_config& config,
                                               const quantized_facts& facts) {
-    const std::string_view copied =
-        facts.demand.axis != weight_axis::k_major         ? ""
-        : facts.demand.pass == quantized_pass::quantize ? ", copied out of rows by each call"
-                                                          : ", copied into rows by each call";
+    const std::string_view copied = facts.demand.axis != weight_axis::k_major ? ""
+                                    : facts.demand.pass == quantized_pass::quantize
+                                        ? ", copied out of rows by each call"
+                                        : ", copied into rows by each call";
     return sentence({name_of(config.pass), ", ", name_in(weight_mode_names, facts.demand.mode),
                      ", ", facts.demand.rows, " x ", facts.demand.columns, " weights", copied});
   }

@@ -187,14 +187,15 @@ struct ordered_rows {
   void* to = nullptr;
   std::int64_t batch = 0;
   std::int64_t columns_of_x = 0;  ///< a multiple of 8
-  int height = 0;               ///< a power of two
+  int height = 0;                 ///< a power of two
   int tiles = 0;
   int stages = 0;
   int lines = 0;         ///< of a stage
   bool aligned = false;  ///< rows of x lie at multiples of 16 bytes
 };
 
-/// Eight elements of `Rows` rows of x, `stride` apart, from a column on; zeros where there are none.
+/// Eight elements of `Rows` rows of x, `stride` apart, from a column on; zeros where there are
+/// none.
 template <int Rows>
 __device__ __forceinline__ void load_eights_of_x(const ordered_rows& rows, int first, int stride,
                                                  std::int64_t column,
@@ -209,12 +210,12 @@ __device__ __forceinline__ void load_eights_of_x(const ordered_rows& rows, int f
     }
   };
   if (rows.aligned) {
-    load([](const std::uint16_t* from, std::uint32_t (&to)[4]) {
+    load([](const std::uint16_t* from, std::uint32_t(&to)[4]) {
       const uint4 all = *reinterpret_cast<const uint4*>(from);
       to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
     });
   } else {
-    load([](const std::uint16_t* from, std::uint32_t (&to)[4]) {
+    load([](const std::uint16_t* from, std::uint32_t(&to)[4]) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         to[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
@@ -261,7 +262,8 @@ __global__ void __launch_bounds__(order_threads, 6) order_rows(const ordered_row
   const int all = rows.tiles * rows.height, stride = static_cast<int>(gridDim.y);
   const int height_shift = 31 - __clz(rows.height);
 #pragma unroll 1
-  for (int first = static_cast<int>(blockIdx.y); first < all; first += order_rows_together * stride) {
+  for (int first = static_cast<int>(blockIdx.y); first < all;
+       first += order_rows_together * stride) {
     std::uint32_t words[order_rows_together][4];
     load_eights_of_x(rows, first, stride, std::int64_t{unit} * 8, words);
 #pragma unroll

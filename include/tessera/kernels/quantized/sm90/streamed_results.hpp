@@ -138,8 +138,9 @@ class streamed_results {
 #pragma unroll
         for (int unit = 0; unit < Units; ++unit) {
           if (from + unit < first || from + unit >= end) continue;
-          store_by_eight(place, row_of(place, (from + unit) * 2), output_of(place, (from + unit) * 2),
-                         sum_of(unit * 2), sum_of(unit * 2 + 1));
+          store_by_eight(place, row_of(place, (from + unit) * 2),
+                         output_of(place, (from + unit) * 2), sum_of(unit * 2),
+                         sum_of(unit * 2 + 1));
         }
         return;
       }
@@ -244,9 +245,8 @@ class streamed_results {
         sum[0] += own.x, sum[1] += own.y, sum[2] += own.z, sum[3] += own.w;
       }
     }
-    store_units<units_together>(to, first, first, end, [&](int i) {
-      return sums[i / fours_of_unit][i % fours_of_unit];
-    });
+    store_units<units_together>(to, first, first, end,
+                                [&](int i) { return sums[i / fours_of_unit][i % fours_of_unit]; });
   }
 
   const streamed_args& args_;
