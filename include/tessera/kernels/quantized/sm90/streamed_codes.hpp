@@ -177,8 +177,6 @@ __device__ __forceinline__ void scaled_chunk(const std::uint32_t (&words)[code_l
 }
 
 inline constexpr int order_threads = 256;
-/// Rows of x that a thread loads before it stores the first of them: a load takes as long as all.
-inline constexpr int order_rows_together = 4;
 
 /// Rows of x on their way to boxes in the order of the codes: for each tile of `height` rows and
 /// each stage, panels as the matrix unit has them (prim/cuda/wgmma.hpp). Zeros fill them up.
@@ -238,11 +236,12 @@ __device__ __forceinline__ void put_in_order(const std::uint32_t (&words)[4],
   }
 }
 
-/// A thread has eight columns, the words of a lane for one chunk, of rows that come together.
-/// Blocks: of units, and of rows. `Wide`: threads of a quad have the same chunk of four lanes and
-/// exchange words, so that each stores 16 bytes: for many rows.
-template <thin_code Code, bool Wide = false>
-__global__ void __launch_bounds__(order_threads, 6) order_rows(const ordered_rows rows) {
+/// A thread has eight columns, the words of a lane for one chunk, of `Together` rows, which come
+/// before the first of them is stored: a load takes as long as all. Blocks: of units, and of rows.
+/// `Wide`: threads of a quad have the same chunk of four lanes and exchange words, so that each
+/// stores 16 bytes: for many rows.
+template <thin_code Code, bool Wide = false, int Together = 1>
+__global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows rows) {
   using line = code_line<Code>;
   prim::cuda::wait_for_grid_before();
   prim::cuda::let_next_grid_start();
@@ -262,12 +261,11 @@ __global__ void __launch_bounds__(order_threads, 6) order_rows(const ordered_row
   const int all = rows.tiles * rows.height, stride = static_cast<int>(gridDim.y);
   const int height_shift = 31 - __clz(rows.height);
 #pragma unroll 1
-  for (int first = static_cast<int>(blockIdx.y); first < all;
-       first += order_rows_together * stride) {
-    std::uint32_t words[order_rows_together][4];
+  for (int first = static_cast<int>(blockIdx.y); first < all; first += Together * stride) {
+    std::uint32_t words[Together][4];
     load_eights_of_x(rows, first, stride, std::int64_t{unit} * 8, words);
 #pragma unroll
-    for (int i = 0; i < order_rows_together; ++i) {
+    for (int i = 0; i < Together; ++i) {
       const int row = first + i * stride;
       if (row >= all) break;
       std::uint32_t own[4];
