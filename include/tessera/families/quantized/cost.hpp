@@ -56,6 +56,23 @@ inline bool goes_through_registers(const quantized_demand& demand) noexcept {
          !is_decoded(demand.batch, demand.matrices, grouped);
 }
 
+/// Whether a CUDA row multiplies a few rows of x with codes as they come (kernels/quantized/sm80).
+inline bool multiplies_few(const quantized_config& config,
+                           const quantized_demand& demand) noexcept {
+  const std::int64_t least_group = has_float_scales(demand.mode) ? 32 : 16;
+  return config.pass == quantized_pass::forward && config.type != dtype::f32 &&
+         has_groups_of_inputs(demand.axis) && (demand.bits == 4 || demand.bits == 8) &&
+         demand.group_size >= least_group &&
+         is_thin(demand.batch, demand.matrices, demand.matrices != 0);
+}
+
+/// Whether a row brings all weights into memory as floats, and multiplies these.
+inline bool decodes_first(const quantized_config& config, const quantized_demand& demand) noexcept {
+  if (!is_cuda(config.target) || !is_product(config.pass)) return false;
+  const bool in_registers = config.target == backend::cuda_sm90 && goes_through_registers(demand);
+  return !in_registers && !multiplies_few(config, demand);
+}
+
 /// Of a CUDA row: weights go through registers, are decoded into the operands of wgmma, or are
 /// decoded for a product with tiles of 128 x 128.
 inline work_estimate estimate_on_gpu(const quantized_config& config,
@@ -69,10 +86,8 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   work.launches = demand.axis == weight_axis::k_major ? 2 : 1;
   if (!is_product(config.pass)) return work;
   const bool floats = config.type == dtype::f32;
-  const bool grouped = demand.matrices != 0;
   const bool in_registers = config.target == backend::cuda_sm90 && goes_through_registers(demand);
-  if (config.pass == quantized_pass::forward && !floats && has_groups_of_inputs(demand.axis) &&
-      !in_registers && is_thin(demand.batch, demand.matrices, grouped)) {
+  if (!in_registers && multiplies_few(config, demand)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }
