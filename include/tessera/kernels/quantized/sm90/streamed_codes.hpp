@@ -192,16 +192,21 @@ struct ordered_rows {
   bool aligned = false;  ///< rows of x lie at multiples of 16 bytes
 };
 
-/// Eight elements of `Rows` rows of x, `stride` apart, from a column on; zeros where there are
+/// Where a thread reads x: eight elements each time, so many rows and columns on.
+struct places_of_x {
+  std::int64_t row, column;
+  int row_step = 0, column_step = 0;
+};
+
+/// Eight elements of x at each of `Count` places, all of which come together; zeros where there are
 /// none.
-template <int Rows>
-__device__ __forceinline__ void load_eights_of_x(const ordered_rows& rows, int first, int stride,
-                                                 std::int64_t column,
-                                                 std::uint32_t (&words)[Rows][4]) {
+template <int Count>
+__device__ __forceinline__ void load_eights_of_x(const ordered_rows& rows, const places_of_x& at,
+                                                 std::uint32_t (&words)[Count][4]) {
   const auto load = [&](auto&& eight) {
 #pragma unroll
-    for (int i = 0; i < Rows; ++i) {
-      const int row = first + i * stride;
+    for (int i = 0; i < Count; ++i) {
+      const std::int64_t row = at.row + i * at.row_step, column = at.column + i * at.column_step;
       words[i][0] = words[i][1] = words[i][2] = words[i][3] = 0;
       if (row >= rows.batch || column >= rows.columns_of_x) continue;
       eight(static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column, words[i]);
@@ -263,7 +268,8 @@ __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows r
 #pragma unroll 1
   for (int first = static_cast<int>(blockIdx.y); first < all; first += Together * stride) {
     std::uint32_t words[Together][4];
-    load_eights_of_x(rows, first, stride, std::int64_t{unit} * 8, words);
+    load_eights_of_x(rows, {.row = first, .column = std::int64_t{unit} * 8, .row_step = stride},
+                     words);
 #pragma unroll
     for (int i = 0; i < Together; ++i) {
       const int row = first + i * stride;
