@@ -22,7 +22,7 @@ struct quantized_description {
   static std::vector<quantized_axes> blocks() { return quantized_blocks(); }
   static constexpr budget cpu_budget{.rows = 24, .seconds = 150, .bytes = 1 << 20};
   static constexpr budget cuda_budget{
-      .rows = 10, .seconds = 240, .bytes = 16 << 20, .unit_seconds = 80, .unit_mebibytes = 2048};
+      .rows = 10, .seconds = 240, .bytes = 16 << 20, .unit_seconds = 60, .unit_mebibytes = 2048};
 
   static std::string unit_of(const quantized_config& config) {
     if (!is_cuda(config.target)) return std::string(enumerator_name(config.pass));

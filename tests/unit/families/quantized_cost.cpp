@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include <gtest/gtest.h>
 
 #include <tessera/families/quantized/cost.hpp>
+#include <tessera/families/quantized/family.hpp>
 #include <tessera/runtime/cost.hpp>
 #include <tessera/spec/names.hpp>
 
@@ -62,6 +64,52 @@ TEST(quantized_cost, counts_weights_in_registers_where_kernels_have_them_there) 
         << " bits in groups of " << call.group_size << ", " << call.batch << " rows of x, "
         << call.matrices << " matrices";
   }
+}
+
+quantized_demand affine_call(weight_axis axis, std::int64_t batch, std::uint8_t bits = 4) {
+  return {.pass = quantized_pass::forward,
+          .mode = weight_mode::affine,
+          .type = dtype::bf16,
+          .axis = axis,
+          .bits = bits,
+          .has_zeros = true,
+          .group_size = 64,
+          .rows = 4096,
+          .columns = 4096,
+          .batch = batch};
+}
+
+/// A call copies them, which `explain` says.
+TEST(quantized_cost, weights_that_lie_k_major_have_a_launch_more) {
+  for (const backend target : {backend::cuda_sm80, backend::cuda_sm90}) {
+    const quantized_config row{
+        .target = target, .pass = quantized_pass::forward, .type = dtype::bf16};
+    for (const std::int64_t batch : {1, 16, 64, 4096}) {
+      const quantized_facts by_row = facts_of(affine_call(weight_axis::col, batch));
+      const quantized_facts by_column = facts_of(affine_call(weight_axis::k_major, batch));
+      EXPECT_EQ(estimate_of(row, by_column, 132).launches,
+                estimate_of(row, by_row, 132).launches + 1)
+          << batch;
+    }
+  }
+}
+
+/// What costs more than reading weights once is no secret.
+TEST(quantized_cost, copies_and_decodings_are_told) {
+  const quantized_config hopper{
+      .target = backend::cuda_sm90, .pass = quantized_pass::forward, .type = dtype::bf16};
+  const auto told = [&](weight_axis axis, std::int64_t batch, std::uint8_t bits = 4) {
+    return quantized_family::subject_of(hopper, facts_of(affine_call(axis, batch, bits)));
+  };
+  const std::string weights = "forward, affine, 4096 x 4096 weights";
+  EXPECT_EQ(told(weight_axis::col, 1), weights);
+  EXPECT_EQ(told(weight_axis::col, 1280), weights);
+  EXPECT_EQ(told(weight_axis::col, 1281), weights + ", decoded before the product");
+  EXPECT_EQ(told(weight_axis::col, 1, 3), weights + ", decoded before the product");
+  EXPECT_EQ(told(weight_axis::row, 1), weights + ", decoded before the product");
+  EXPECT_EQ(told(weight_axis::k_major, 64), weights + ", copied into rows by each call");
+  EXPECT_EQ(told(weight_axis::k_major, 4096),
+            weights + ", copied into rows by each call, decoded before the product");
 }
 
 /// Seconds of a forward row for x of bf16 with that many rows, on a core.

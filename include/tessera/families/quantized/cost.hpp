@@ -56,6 +56,23 @@ inline bool goes_through_registers(const quantized_demand& demand) noexcept {
          !is_decoded(demand.batch, demand.matrices, grouped);
 }
 
+/// Whether a CUDA row multiplies a few rows of x with codes as they come (kernels/quantized/sm80).
+inline bool multiplies_few(const quantized_config& config,
+                           const quantized_demand& demand) noexcept {
+  const std::int64_t least_group = has_float_scales(demand.mode) ? 32 : 16;
+  return config.pass == quantized_pass::forward && config.type != dtype::f32 &&
+         has_groups_of_inputs(demand.axis) && (demand.bits == 4 || demand.bits == 8) &&
+         demand.group_size >= least_group &&
+         is_thin(demand.batch, demand.matrices, demand.matrices != 0);
+}
+
+/// Whether a row brings all weights into memory as floats, and multiplies these.
+inline bool decodes_first(const quantized_config& config, const quantized_demand& demand) noexcept {
+  if (!is_cuda(config.target) || !is_product(config.pass)) return false;
+  const bool in_registers = config.target == backend::cuda_sm90 && goes_through_registers(demand);
+  return !in_registers && !multiplies_few(config, demand);
+}
+
 /// Of a CUDA row: weights go through registers, are decoded into the operands of wgmma, or are
 /// decoded for a product with tiles of 128 x 128.
 inline work_estimate estimate_on_gpu(const quantized_config& config,
@@ -66,12 +83,11 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   work.footprint_bytes = facts.bytes;
   work.vector_operations = facts.weights * (config.pass == quantized_pass::quantize ? 60.0 : 12.0);
   work.items = std::max<std::int64_t>(1, static_cast<std::int64_t>(facts.weights / 2048));
+  work.launches = demand.axis == weight_axis::k_major ? 2 : 1;
   if (!is_product(config.pass)) return work;
   const bool floats = config.type == dtype::f32;
-  const bool grouped = demand.matrices != 0;
   const bool in_registers = config.target == backend::cuda_sm90 && goes_through_registers(demand);
-  if (config.pass == quantized_pass::forward && !floats && has_groups_of_inputs(demand.axis) &&
-      !in_registers && is_thin(demand.batch, demand.matrices, grouped)) {
+  if (!in_registers && multiplies_few(config, demand)) {
     work.items = std::max<std::int64_t>(1, demand.rows / 32);
     return work;
   }
@@ -89,8 +105,7 @@ inline work_estimate estimate_on_gpu(const quantized_config& config,
   }
   work.items = std::max<std::int64_t>(1, high * ((outputs + 127) / 128));
   work.items_per_core = in_registers ? 1 : 2;
-  const bool turned = demand.axis == weight_axis::k_major;
-  work.launches = (in_registers ? 1 : 2) + (turned ? 1 : 0);
+  if (!in_registers) ++work.launches;
   return work;
 }
 

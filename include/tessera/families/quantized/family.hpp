@@ -31,11 +31,20 @@ struct quantized_family {
   static constexpr std::span<const operation> operations = quantized_operations;
   static constexpr std::span<const demand_field> fields = quantized_fields::table;
 
-  /// "dequantize, mxfp4, 4096 x 4096 weights": what a row does, before how the work is cut.
+  /// "dequantize, mxfp4, 4096 x 4096 weights": what a row does, before how the work is cut. Every
+  /// kernel knows weights in rows: those that lie k-major cost a copy, and on GPUs groups of
+  /// outputs and very many rows of x a decoding into memory.
   [[gnu::cold]] static std::string subject_of(const quantized_config& config,
                                               const quantized_facts& facts) {
+    const std::string_view copied = facts.demand.axis != weight_axis::k_major ? ""
+                                    : facts.demand.pass == quantized_pass::quantize
+                                        ? ", copied out of rows by each call"
+                                        : ", copied into rows by each call";
+    const std::string_view decoded =
+        decodes_first(config, facts.demand) ? ", decoded before the product" : "";
     return sentence({name_of(config.pass), ", ", name_in(weight_mode_names, facts.demand.mode),
-                     ", ", facts.demand.rows, " x ", facts.demand.columns, " weights"});
+                     ", ", facts.demand.rows, " x ", facts.demand.columns, " weights", copied,
+                     decoded});
   }
 
   /// The row that would be made for this demand.

@@ -14,11 +14,12 @@
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/quantized/common/row_copies.hpp>
 #include <tessera/prim/cuda/launch.hpp>
+#include <tessera/prim/cuda/warp.hpp>
 #include <tessera/spec/status.hpp>
 
 namespace tessera::kernels::quantized::sm80 {
 
-inline constexpr int turn_edge = 32, turn_threads = 256;
+inline constexpr int turn_edge = 64, turn_threads = 256;
 
 /// Lines of a launch; blocks [first[i], first[i + 1]) have tiles of list[i].
 struct turn_args {
@@ -39,20 +40,29 @@ __device__ __forceinline__ void turn_tile(const turned_lines& turned, std::int64
   const auto* const from =
       reinterpret_cast<const Number*>(turned.from) + blockIdx.y * turned.from_matrix;
   auto* const to = reinterpret_cast<Number*>(turned.to) + blockIdx.y * turned.to_matrix;
-  const int lane = static_cast<int>(threadIdx.x) % turn_edge;
-  const int warp = static_cast<int>(threadIdx.x) / turn_edge;
-  constexpr int warps = turn_threads / turn_edge;
+  constexpr int lanes = prim::cuda::warp_size, warps = turn_threads / lanes;
+  constexpr int of_thread = turn_edge * turn_edge / turn_threads, across_tile = turn_edge / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const int warp = static_cast<int>(threadIdx.x) / lanes;
+  // Number i of a thread, in a line of the tile. All of them before the first is stored, so that
+  // they come together.
+  const auto line_of = [&](int i) { return warp + i / across_tile * warps; };
+  const auto column_of = [&](int i) { return lane + i % across_tile * lanes; };
+  Number own[of_thread];
 #pragma unroll
-  for (int i = warp; i < turn_edge; i += warps) {
-    if (first_line + i < turned.lines && first + lane < turned.width) {
-      tile[i][lane] = from[(first_line + i) * turned.from_line + first + lane];
-    }
+  for (int i = 0; i < of_thread; ++i) {
+    const std::int64_t line = first_line + line_of(i), column = first + column_of(i);
+    const bool exists = line < turned.lines && column < turned.width;
+    own[i] = exists ? from[line * turned.from_line + column] : Number{};
   }
+#pragma unroll
+  for (int i = 0; i < of_thread; ++i) tile[line_of(i)][column_of(i)] = own[i];
   __syncthreads();
 #pragma unroll
-  for (int i = warp; i < turn_edge; i += warps) {
-    if (first + i < turned.width && first_line + lane < turned.lines) {
-      to[(first + i) * turned.to_line + first_line + lane] = static_cast<Number>(tile[lane][i]);
+  for (int i = 0; i < of_thread; ++i) {
+    const std::int64_t line = first + line_of(i), column = first_line + column_of(i);
+    if (line < turned.width && column < turned.lines) {
+      to[line * turned.to_line + column] = static_cast<Number>(tile[column_of(i)][line_of(i)]);
     }
   }
 }

@@ -52,12 +52,9 @@ __device__ __forceinline__ unsigned bank_row(unsigned row) {
   return row % 4 * 2 + row / 4;
 }
 
-/// `load_eight_of_x`, as floats.
+/// Eight elements of x as floats.
 template <class Element>
-__device__ __forceinline__ void load_eight(const ordered_rows& rows, std::int64_t row,
-                                           std::int64_t column, float (&x)[8]) {
-  std::uint32_t words[4];
-  load_eight_of_x(rows, row, column, words);
+__device__ __forceinline__ void unpack_eight(const std::uint32_t (&words)[4], float (&x)[8]) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     x[i] = prim::cuda::half_words<Element>::unpack(

@@ -138,8 +138,9 @@ class few_results {
     const std::int64_t at = std::int64_t{piece.first_output} + output;
     if (row >= args_.batch || at >= args_.outputs) return;
     const float of_tensor = args_.tensor_scale != nullptr ? *args_.tensor_scale : 1.0f;
-    prim::cuda::put_number(args_.out.data, args_.out.type, row * args_.out.row + at,
-                           sum * of_tensor);
+    prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
+      to[row * args_.out.row + at] = result_of<To>(sum * of_tensor);
+    });
   }
 
   __device__ __forceinline__ void put_four(const streamed_piece& piece, int row, int output,

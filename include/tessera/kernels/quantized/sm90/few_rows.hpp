@@ -56,9 +56,15 @@ __global__ void __launch_bounds__(few_order_threads) spread_rows(const ordered_r
   const std::int64_t first = (std::int64_t{stage} * few_panels + panel) * 64;
   float x[2][8];
   float most = 0.0f;
+  std::uint32_t words_of_x[2][4];
+  load_eights_of_x(rows,
+                   {.row = row,
+                    .column = first + box::column_of(t, 0),
+                    .column_step = box::column_of(t, 1) - box::column_of(t, 0)},
+                   words_of_x);
 #pragma unroll
   for (int unit = 0; unit < 2; ++unit) {
-    load_eight<Element>(rows, row, first + box::column_of(t, unit), x[unit]);
+    unpack_eight<Element>(words_of_x[unit], x[unit]);
     most = fmaxf(most, largest_finite(x[unit]));
   }
   most = fmaxf(most, __shfl_xor_sync(prim::cuda::all_lanes, most, 1));

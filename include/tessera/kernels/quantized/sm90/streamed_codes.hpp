@@ -185,35 +185,67 @@ struct ordered_rows {
   void* to = nullptr;
   std::int64_t batch = 0;
   std::int64_t columns_of_x = 0;  ///< a multiple of 8
-  int height = 0;
+  int height = 0;                 ///< a power of two
   int tiles = 0;
   int stages = 0;
   int lines = 0;         ///< of a stage
   bool aligned = false;  ///< rows of x lie at multiples of 16 bytes
 };
 
-/// Eight elements of x from a column on; zeros where there are none.
-__device__ __forceinline__ void load_eight_of_x(const ordered_rows& rows, std::int64_t row,
-                                                std::int64_t column, std::uint32_t (&words)[4]) {
-  words[0] = words[1] = words[2] = words[3] = 0;
-  if (row >= rows.batch || column >= rows.columns_of_x) return;
-  const auto* const from =
-      static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column;
-  if (rows.aligned) {
-    const uint4 all = *reinterpret_cast<const uint4*>(from);
-    words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-  } else {
+/// Where a thread reads x: eight elements each time, so many rows and columns on.
+struct places_of_x {
+  std::int64_t row, column;
+  int row_step = 0, column_step = 0;
+};
+
+/// Eight elements of x at each of `Count` places, all of which come together; zeros where there are
+/// none.
+template <int Count>
+__device__ __forceinline__ void load_eights_of_x(const ordered_rows& rows, const places_of_x& at,
+                                                 std::uint32_t (&words)[Count][4]) {
+  const auto load = [&](auto&& eight) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      words[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+    for (int i = 0; i < Count; ++i) {
+      const std::int64_t row = at.row + i * at.row_step, column = at.column + i * at.column_step;
+      words[i][0] = words[i][1] = words[i][2] = words[i][3] = 0;
+      if (row >= rows.batch || column >= rows.columns_of_x) continue;
+      eight(static_cast<const std::uint16_t*>(rows.x.data) + row * rows.x.row + column, words[i]);
     }
+  };
+  if (rows.aligned) {
+    load([](const std::uint16_t* from, std::uint32_t(&to)[4]) {
+      const uint4 all = *reinterpret_cast<const uint4*>(from);
+      to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+    });
+  } else {
+    load([](const std::uint16_t* from, std::uint32_t(&to)[4]) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        to[i] = from[2 * i] | static_cast<std::uint32_t>(from[2 * i + 1]) << 16;
+      }
+    });
   }
 }
 
-/// A thread has eight columns, the words of a lane for one chunk, of one row. Blocks: of units, and
-/// of rows. `Wide`: threads of a quad have the same chunk of four lanes and exchange words, so that
-/// each stores 16 bytes: for many rows.
-template <thin_code Code, bool Wide = false>
+/// Eight elements of x as they meet the pairs of a chunk.
+template <thin_code Code>
+__device__ __forceinline__ void put_in_order(const std::uint32_t (&words)[4],
+                                             std::uint32_t (&own)[4]) {
+  constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t low = words[i / 2 * 2], high = words[i / 2 * 2 + 1];
+    own[i] = !alternate   ? (i % 2 == 0 ? low : high)
+             : i % 2 == 0 ? __byte_perm(low, high, 0x5410u)
+                          : __byte_perm(low, high, 0x7632u);
+  }
+}
+
+/// A thread has eight columns, the words of a lane for one chunk, of `Together` rows, which come
+/// before the first of them is stored: a load takes as long as all. Blocks: of units, and of rows.
+/// `Wide`: threads of a quad have the same chunk of four lanes and exchange words, so that each
+/// stores 16 bytes: for many rows.
+template <thin_code Code, bool Wide = false, int Together = 1>
 __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows rows) {
   using line = code_line<Code>;
   prim::cuda::wait_for_grid_before();
@@ -231,32 +263,33 @@ __global__ void __launch_bounds__(order_threads) order_rows(const ordered_rows r
   const int panels = units_of_stage / 8;
   // Sixteen bytes of a row, the first of four: half a product of 16 columns.
   const int half = (of_stage / units_of_line * line::chunks + chunk) * 4;
+  const int all = rows.tiles * rows.height, stride = static_cast<int>(gridDim.y);
+  const int height_shift = 31 - __clz(rows.height);
 #pragma unroll 1
-  for (int row = static_cast<int>(blockIdx.y); row < rows.tiles * rows.height;
-       row += static_cast<int>(gridDim.y)) {
-    std::uint32_t words[4], own[4];
-    load_eight_of_x(rows, row, std::int64_t{unit} * 8, words);
-    const int tile = row / rows.height, in_tile = row - tile * rows.height;
-    const std::int64_t box = (std::int64_t{tile} * rows.stages + stage) * panels * rows.height;
-    constexpr bool alternate = sm80::code_pairs<Code, bf16>::alternate;
+  for (int first = static_cast<int>(blockIdx.y); first < all; first += Together * stride) {
+    std::uint32_t words[Together][4];
+    load_eights_of_x(rows, {.row = first, .column = std::int64_t{unit} * 8, .row_step = stride},
+                     words);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t low = words[i / 2 * 2], high = words[i / 2 * 2 + 1];
-      own[i] = !alternate   ? (i % 2 == 0 ? low : high)
-               : i % 2 == 0 ? __byte_perm(low, high, 0x5410u)
-                            : __byte_perm(low, high, 0x7632u);
-    }
-    const auto place_of = [&](int at) {
-      return static_cast<std::byte*>(rows.to) + (box + at / 8 * rows.height + in_tile) * 128 +
-             ((at % 8) ^ (in_tile % 8)) * 16;
-    };
-    if constexpr (Wide) {
-      const uint4 of_lanes = grouped_matmul::sm90::neighbours_of_quad(own);
-      if (exists) *reinterpret_cast<uint4*>(place_of(half + lane)) = of_lanes;
-    } else {
+    for (int i = 0; i < Together; ++i) {
+      const int row = first + i * stride;
+      if (row >= all) break;
+      std::uint32_t own[4];
+      put_in_order<Code>(words[i], own);
+      const int tile = row >> height_shift, in_tile = row & (rows.height - 1);
+      const std::int64_t box = (std::int64_t{tile} * rows.stages + stage) * panels * rows.height;
+      const auto place_of = [&](int at) {
+        return static_cast<std::byte*>(rows.to) + (box + at / 8 * rows.height + in_tile) * 128 +
+               ((at % 8) ^ (in_tile % 8)) * 16;
+      };
+      if constexpr (Wide) {
+        const uint4 of_lanes = grouped_matmul::sm90::neighbours_of_quad(own);
+        if (exists) *reinterpret_cast<uint4*>(place_of(half + lane)) = of_lanes;
+      } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        *reinterpret_cast<std::uint32_t*>(place_of(half + i) + lane * 4) = own[i];
+        for (int k = 0; k < 4; ++k) {
+          *reinterpret_cast<std::uint32_t*>(place_of(half + k) + lane * 4) = own[k];
+        }
       }
     }
   }

@@ -32,6 +32,9 @@ struct streamed_kernel {
   int shared_bytes = 0;
   int box_bytes = 0;  ///< of x of a stage and a tile
   order_share shares = order_share::units;
+  /// The same for several rows a thread, where one row a thread would be more blocks than a wave.
+  void (*order_many)(ordered_rows) = nullptr;
+  static constexpr int order_many_rows = 4;
 
   /// Weights are not rounded: sums of groups are scaled. Of one tile of rows, of one matrix.
   constexpr bool is_exact() const { return shares != order_share::units; }
@@ -42,10 +45,24 @@ struct streamed_kernel {
     if (shares == order_share::stages) {
       return dim3(static_cast<unsigned>(of.stages), static_cast<unsigned>(rows + 7) / 8);
     }
-    const int units = of.stages * (columns / 8);
-    dim3 grid = cuda::grid_of((units + order_threads - 1) / order_threads);
-    grid.y = static_cast<unsigned>(std::min(of.tiles * of.height, 1024));
+    const int blocks = order_blocks(of), all = of.tiles * of.height;
+    dim3 grid = cuda::grid_of(blocks);
+    const int together = takes_many(of) ? order_many_rows : 1;
+    grid.y = static_cast<unsigned>(std::min((all + together - 1) / together, 1024));
     return grid;
+  }
+  /// The kernel that lays so many rows in order.
+  auto order_of(const ordered_rows& of) const { return takes_many(of) ? order_many : order; }
+
+ private:
+  static constexpr int order_wave = 1024;  ///< blocks that are there at once, about
+
+  int order_blocks(const ordered_rows& of) const {
+    return (of.stages * (columns / 8) + order_threads - 1) / order_threads;
+  }
+  bool takes_many(const ordered_rows& of) const {
+    return order_many != nullptr &&
+           std::int64_t{order_blocks(of)} * of.tiles * of.height > order_wave;
   }
 };
 
@@ -72,14 +89,19 @@ class streamed_kernels {
   }
   template <thin_code Code, bool Nv, bool Short, int Rows>
   static streamed_kernel any() {
-    return of_shape<streamed_shape<Code, Rows>>(&multiply_streamed<element, Code, Nv, Short, Rows>,
-                                                &order_rows<Code, (Rows > 128)>,
-                                                order_share::units);
+    constexpr bool wide = Rows > 128;
+    streamed_kernel of =
+        of_shape<streamed_shape<Code, Rows>>(&multiply_streamed<element, Code, Nv, Short, Rows>,
+                                             &order_rows<Code, wide>, order_share::units);
+    if constexpr (wide) of.order_many = &order_rows<Code, wide, streamed_kernel::order_many_rows>;
+    return of;
   }
   template <thin_code Code, bool Nv, int Span, int Rows>
   static streamed_kernel few() {
+    // Rows that lie side by side in no span are in the same order for all long ones.
+    constexpr int spread = few_box<Rows, Span>::spans == 1 && Span > 64 ? 64 : Span;
     return of_shape<few_shape<Code, Rows, Span>>(&multiply_few<element, Code, Nv, Rows, Span>,
-                                                 &spread_rows<element, Code, Rows, Span>,
+                                                 &spread_rows<element, Code, Rows, spread>,
                                                  order_share::stages);
   }
   /// 16, 64 and 128 rows, those for the codes that are most used.
@@ -149,7 +171,8 @@ class streamed_kernels {
     const auto any = any_rows();
     const auto dense = dense_rows();
     constexpr std::size_t of_any = any.size() * 4;
-    std::array<prim::cuda::kernel_entry, of_any + 2 * dense.size() + 1> listed;
+    constexpr std::size_t many = 1;  // that order many rows
+    std::array<prim::cuda::kernel_entry, of_any + 2 * dense.size() + many + 1> listed;
     auto* to = listed.data();
     const auto list = [&](const streamed_kernel& of) {
       *to++ = cuda::entry_of(of.run, of.shared_bytes);
@@ -161,6 +184,7 @@ class streamed_kernels {
     for (const streamed_kernel& of : dense) {
       list(of);
       *to++ = cuda::entry_of(of.order);
+      if (of.order_many != nullptr) *to++ = cuda::entry_of(of.order_many);
     }
     *to = cuda::entry_of(&list_tiles);
     return listed;

@@ -63,9 +63,9 @@ class streamed_launch {
     }
     const int blocks = grouped ? all_waves() : cut();
     // The list is there before the product begins, which need only wait for x.
-    const cudaError_t code = prim::cuda::launch_kernel(chosen_.order, chosen_.grid_of_order(rows_),
-                                                       chosen_.threads_of_order(), 0, stream,
-                                                       dependent && !grouped, rows_);
+    const cudaError_t code = prim::cuda::launch_kernel(
+        chosen_.order_of(rows_), chosen_.grid_of_order(rows_), chosen_.threads_of_order(), 0,
+        stream, dependent && !grouped, rows_);
     if (code != cudaSuccess) return cuda::launched(code);
     return cuda::launched(
         args_.paired > 0

@@ -9,7 +9,6 @@
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
 #include <tessera/prim/cuda/cluster.hpp>
 #include <tessera/prim/cuda/cluster_words.hpp>
-#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -48,21 +47,19 @@ class streamed_results {
   /// The end of a piece.
   __device__ __forceinline__ void finish(const streamed_piece& piece, sums& of) const {
     const result_place to = place_of(piece);
-    if (piece.count == args_.stages_of_tile || piece.count == 0) {
-#pragma unroll
-      for (int unit = 0; unit < units; ++unit) store_unit(to, unit, of);
-      return;
+    const bool whole = piece.count == args_.stages_of_tile || piece.count == 0;
+    if (!whole && args_.paired == 0) return leave_sums(piece, to, of);
+    int first = 0, end = units;
+    if (!whole) {
+      const bool second = prim::cuda::block_in_cluster() != 0;
+      second ? exchange_halves<1>(of) : exchange_halves<0>(of);
+      (second ? first : end) = units / 2;
     }
-    if (args_.paired > 0) {
-      return prim::cuda::block_in_cluster() == 0 ? finish_half<0>(to, of) : finish_half<1>(to, of);
+    store_units<units>(to, 0, first, end, [&](int i) { return four_of(of, i); });
+    if (!whole) {
+      __syncwarp();
+      prim::cuda::wait_for_arrivals();
     }
-    float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
-#pragma unroll
-    for (int i = 0; i < fours; ++i) {
-      const float* const sum = four_of(of, i);
-      __stcg(own + i * shape::multiplying, make_float4(sum[0], sum[1], sum[2], sum[3]));
-    }
-    sum_up(piece, to);
   }
 
  private:
@@ -78,10 +75,23 @@ class streamed_results {
     return of[number / (Rows / 8)] + number % (Rows / 8) * 4;
   }
 
-  /// The end of a tile of a pair: the block has half of the units, and gives the other block its
-  /// sums of the others by way of the memory of stages, which are behind both.
+  /// Leaves sums for the blocks that end last of those that share the tile, or is one of them.
+  __device__ __forceinline__ void leave_sums(const streamed_piece& piece, const result_place& to,
+                                             sums& of) const {
+    float4* const own = part_of(static_cast<int>(blockIdx.x), piece.first == 0);
+#pragma unroll
+    for (int i = 0; i < fours; ++i) {
+      const float* const sum = four_of(of, i);
+      __stcg(own + i * shape::multiplying, make_float4(sum[0], sum[1], sum[2], sum[3]));
+    }
+    sum_up(piece, to);
+  }
+
+  /// Of a tile of a pair the block has half of the units, adds the other block's sums of them, and
+  /// gives it its sums of the others by way of the memory of stages, which are behind both. It has
+  /// arrived at the cluster for the last time then.
   template <int Half>
-  __device__ __forceinline__ void finish_half(const result_place& to, sums& of) const {
+  __device__ __forceinline__ void exchange_halves(sums& of) const {
     constexpr int half = fours / 2;
     static_assert(units % 2 == 0 &&
                   half * shape::multiplying * 16 <= shape::stages * shape::x_bytes);
@@ -104,12 +114,8 @@ class streamed_results {
       float* const own = four_of(of, Half * half + i);
       own[0] += other.x, own[1] += other.y, own[2] += other.z, own[3] += other.w;
     }
-#pragma unroll
-    for (int unit = Half * (units / 2); unit < (Half + 1) * (units / 2); ++unit) {
-      store_unit(to, unit, of);
-    }
     __syncwarp();
-    prim::cuda::wait_for_cluster();
+    prim::cuda::arrive_at_cluster();
   }
 
   __device__ __forceinline__ result_place place_of(const streamed_piece& piece) const {
@@ -122,51 +128,62 @@ class streamed_results {
             tall && aligned && size_of(args_.out.type) == 2};
   }
 
-  __device__ __forceinline__ void store_unit(const result_place& place, int unit, sums& of) const {
-    unit_sums of_unit;
-#pragma unroll
-    for (int i = 0; i < fours_of_unit * 4; ++i) {
-      of_unit[i / 4][i % 4] = four_of(of, unit * fours_of_unit)[i];
-    }
-    store(place, unit, of_unit);
-  }
-  /// Sums of two outputs, 8 apart: four of them of two rows.
-  __device__ __forceinline__ void store(const result_place& place, int unit,
-                                        const unit_sums& sums) const {
-    const int first = unit * fours_of_unit;
-    const int row = place.first_row + first % (Rows / 8) * 8;
-    const std::int64_t output = place.output + first / (Rows / 8) * 64;
+  /// Stores units from `first` on, before `end`; `sum_of(i)` are the four sums of number i of the
+  /// tile, of which a thread has two outputs, 8 apart, and two rows.
+  template <int Units, class SumOf>
+  __device__ __forceinline__ void store_units(const result_place& place, int from, int first,
+                                              int end, const SumOf& sum_of) const {
     if constexpr (tall) {
-      if (place.by_eight) return store_by_eight(place, row, output, sums);
-    }
+      if (place.by_eight) {
 #pragma unroll
-    for (int i = 0; i < fours_of_unit; ++i) {
-      store_four(place, row + i * 8 + static_cast<int>(t_) * 2, output, sums[i]);
-    }
-  }
-  __device__ __forceinline__ void store_four(const result_place& place, int row,
-                                             std::int64_t output, const float (&four)[4]) const {
-    prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
-      To* const first = to + row * args_.out.row + output;
-      const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
-      if (row < place.end_row) {
-        if (low) first[0] = prim::nearest<To>(four[0] * place.scale);
-        if (high) first[8] = prim::nearest<To>(four[2] * place.scale);
+        for (int unit = 0; unit < Units; ++unit) {
+          if (from + unit < first || from + unit >= end) continue;
+          store_by_eight(place, row_of(place, (from + unit) * 2),
+                         output_of(place, (from + unit) * 2), sum_of(unit * 2),
+                         sum_of(unit * 2 + 1));
+        }
+        return;
       }
-      if (row + 1 < place.end_row) {
-        if (low) first[args_.out.row] = prim::nearest<To>(four[1] * place.scale);
-        if (high) first[args_.out.row + 8] = prim::nearest<To>(four[3] * place.scale);
+    }
+    prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
+#pragma unroll
+      for (int i = 0; i < Units * fours_of_unit; ++i) {
+        const int four = from * fours_of_unit + i;
+        if (four / fours_of_unit < first || four / fours_of_unit >= end) continue;
+        store_four(to, place, row_of(place, four) + static_cast<int>(t_) * 2,
+                   output_of(place, four), sum_of(i));
       }
     });
+  }
+  static __device__ __forceinline__ int row_of(const result_place& place, int four) {
+    return place.first_row + four % (Rows / 8) * 8;
+  }
+  static __device__ __forceinline__ std::int64_t output_of(const result_place& place, int four) {
+    return place.output + four / (Rows / 8) * 64;
+  }
+  template <class To>
+  __device__ __forceinline__ void store_four(To* to, const result_place& place, int row,
+                                             std::int64_t output, const float* four) const {
+    To* const first = to + row * args_.out.row + output;
+    const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
+    if (row < place.end_row) {
+      if (low) first[0] = result_of<To>(four[0] * place.scale);
+      if (high) first[8] = result_of<To>(four[2] * place.scale);
+    }
+    if (row + 1 < place.end_row) {
+      if (low) first[args_.out.row] = result_of<To>(four[1] * place.scale);
+      if (high) first[args_.out.row + 8] = result_of<To>(four[3] * place.scale);
+    }
   }
   /// Of 16 rows: a tile of 8 x 8 that is turned over has eight outputs in the lanes of a quad,
   /// which exchange them so that each stores 16 bytes of a row.
   __device__ __forceinline__ void store_by_eight(const result_place& place, int first_row,
-                                                 std::int64_t output, const unit_sums& sums) const {
+                                                 std::int64_t output, const float* upper,
+                                                 const float* lower) const {
     std::uint32_t word[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float* const two = sums[i / 2] + i % 2 * 2;
+      const float* const two = (i < 2 ? upper : lower) + i % 2 * 2;
       const float a = two[0] * place.scale, b = two[1] * place.scale;
       word[i] = prim::cuda::transposed_tile(args_.out.type == dtype::bf16
                                                 ? prim::cuda::half_words<bf16>::pack(a, b)
@@ -228,10 +245,8 @@ class streamed_results {
         sum[0] += own.x, sum[1] += own.y, sum[2] += own.z, sum[3] += own.w;
       }
     }
-#pragma unroll
-    for (int i = 0; i < units_together; ++i) {
-      if (first + i < end) store(to, first + i, sums[i]);
-    }
+    store_units<units_together>(to, first, first, end,
+                                [&](int i) { return sums[i / fours_of_unit][i % fours_of_unit]; });
   }
 
   const streamed_args& args_;
