@@ -27,12 +27,12 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
       cut.list.slots =
           static_cast<int>(std::min<std::int64_t>(cut.list.slots, all * of_multiprocessor));
     };
-    limit_slots(planned_warps);
+    limit_slots(planned_warps_of(kernel));
     if (cut.list.planned > 0) {
       // Two blocks of two warps on each multiprocessor: fewer sequences are cut, and fewer blocks
       // look for an item. Of four warps all would wait for that.
       cut.parts = kernel.head_dim > 64 && most_planned_parts >= planned_warps ? 2 : 1;
-      limit_slots(planned_warps / cut.parts);
+      limit_slots(planned_warps_of(kernel) / cut.parts);
       cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, cut.list.slots);
     }
     return;
