@@ -46,8 +46,10 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
     const std::int64_t slots = all * (kernel.tiling.blocks_per_sm / parts);
     if (parts > most_parts || parts > keys.key_tiles || (parts > 1 && keys.tiles > slots)) break;
     // No more splits than a warp combines at once, several warps no more than in one group of
-    // lanes: 33 splits of three warps took 136 us of 131,072 keys, 16 of four 128 (one H200).
-    const std::int64_t at_once = many_splits * (parts == 1 ? groups_of_many : 1);
+    // lanes: 33 splits of three warps took 136 us of 131,072 keys, 16 of four 128 (one H200). Of
+    // elements of 8 bits in two: 32 of four warps 70, 16 73.
+    const int groups = parts == 1 ? groups_of_many : kernel.keys == key_storage::coded ? 2 : 1;
+    const std::int64_t at_once = many_splits * groups;
     const std::int64_t most = std::max<std::int64_t>(
         1, std::min({slots / keys.tiles, most_of_tile, at_once, keys.key_tiles / parts}));
     for (std::int64_t splits = 1; splits <= most; ++splits) {

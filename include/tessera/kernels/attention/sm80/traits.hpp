@@ -181,8 +181,7 @@ struct kernel_traits {
   /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on, two of
   /// groups that have items, where any device has room; f32 keys arrive while values are worked on.
   static constexpr bool has_third_stage =
-      (are_listed_groups<Tokens> || (codes && are_groups<Tokens>)) &&
-      bytes_with(3) + most_static_bytes <= least_shared_bytes;
+      are_listed_groups<Tokens> && bytes_with(3) + most_static_bytes <= least_shared_bytes;
   static constexpr int stages = use_3xtf32 ? 1 : has_third_stage ? 3 : 2;
   static constexpr int shared_bytes = bytes_with(stages);
 
