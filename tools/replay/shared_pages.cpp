@@ -31,8 +31,8 @@ std::int64_t common_pages(std::span<const token_range> ranges, std::int64_t page
   auto common = static_cast<std::int64_t>(first.size());
   for (const token_range& range : ranges) {
     const auto differ = std::ranges::mismatch(first, range.pages).in1;
-    common = std::min({common, static_cast<std::int64_t>(differ - first.begin()),
-                       range.begin / page_size});
+    common = std::min(
+        {common, static_cast<std::int64_t>(differ - first.begin()), range.begin / page_size});
   }
   return common;
 }

@@ -79,6 +79,13 @@ constexpr bool finds_items(const attention_config& row, const call_sizes& sizes)
          sizes.batch <= most_planned_sequences;
 }
 
+/// Warps of a multiprocessor that have room for their tiles where blocks find items of single
+/// tokens.
+inline constexpr int planned_warps = 4;
+/// Of pools of 8 bits tiles are half as large.
+constexpr int planned_warps_of(const attention_config& row) noexcept {
+  return row.keys == key_storage::coded ? 2 * planned_warps : planned_warps;
+}
 constexpr bool is_of_codes(dtype pool) noexcept {
   return pool != dtype::none && size_of(pool) == 1;
 }

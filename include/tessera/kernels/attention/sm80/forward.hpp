@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/sm80/dropout.hpp>
 #include <tessera/kernels/attention/sm80/epilogue.hpp>
 #include <tessera/kernels/attention/sm80/gemm.hpp>
+#include <tessera/kernels/attention/sm80/group_epilogue.hpp>
 #include <tessera/kernels/attention/sm80/group_tile.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>

@@ -40,8 +40,8 @@ constexpr bool has_grouped_own_tokens =
         backend::cuda_sm90&& schedule_sm80::has_group_tokens(own_row<Kernel>::config) &&
     !Hooks::has_logits && !Hooks::has_mask;
 
-/// How the tokens of such calls are read, of 8 bits if the row's pools are; all types of 8 bits take
-/// as much memory.
+/// How the tokens of such calls are read, of 8 bits if the row's pools are; all types of 8 bits
+/// take as much memory.
 template <class Kernel, bool Listed, class Code = f8_e4m3>
 using group_tokens_of = std::conditional_t<Kernel::config.keys == key_storage::coded,
                                            group_codes<Code, Listed>, group_tokens<Listed>>;

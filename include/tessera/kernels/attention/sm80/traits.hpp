@@ -196,8 +196,8 @@ struct kernel_traits {
   static constexpr bool aligned = !std::is_same_v<Tokens, any_tokens>;
   /// What a block works on follows from its number and one length: little to compute before the
   /// first copies, which is much of the time of a small call.
-  static constexpr bool single = std::is_same_v<Tokens, single_tokens> ||
-                                 (are_groups<Tokens> && !are_listed_groups<Tokens>);
+  static constexpr bool single =
+      std::is_same_v<Tokens, single_tokens> || (are_groups<Tokens> && !are_listed_groups<Tokens>);
   /// Keys are the rows of products. Each warp of a block, whose number is threadIdx.y, has some of
   /// the block's keys, and tiles of its own.
   static constexpr bool grouped = are_groups<Tokens>;
