@@ -198,6 +198,44 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
   }
 }
 
+/// The same over a pool of 8 bits, whose kernels have room for twice as many warps.
+schedule shared_blocks_of_codes(int batch, std::int64_t keys) {
+  const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
+                                      .type = tessera::dtype::bf16,
+                                      .head_dim = 128,
+                                      .phase = tessera::attention_phase::decode,
+                                      .keys = tessera::key_storage::coded,
+                                      .block_q = 16,
+                                      .block_kv = 32,
+                                      .tiling = {1, 8, false}};
+  call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
+  sizes.packed = false;
+  sizes.plain_tokens = sizes.pool_codes = true;
+  sizes.bytes_of_key = 256;
+  EXPECT_TRUE(are_grouped(row, sizes));
+  tessera::attention_config other = row;
+  other.keys = tessera::key_storage::paged;
+  EXPECT_FALSE(are_grouped(other, sizes)) << "a row of 16 bits has no kernel for them";
+  return shared_schedule_of(row, sizes, 132, 4, 4);
+}
+
+TEST(blocks_of_groups, of_8_bits_are_twice_as_many) {
+  const auto parts_and_splits = [](int batch, std::int64_t keys) {
+    const schedule cut = shared_blocks_of_codes(batch, keys);
+    EXPECT_LE(cut.work_tiles * cut.splits, 132 * (8 / cut.parts)) << "one wave";
+    EXPECT_LE(cut.rows * cut.splits, cut.partial_rows + cut.rows);
+    return std::pair{cut.parts, cut.splits};
+  };
+  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(4, 32));
+  EXPECT_EQ(parts_and_splits(8, 2048), std::pair(2, 8));
+  EXPECT_EQ(parts_and_splits(32, 8192), std::pair(4, 1));
+  EXPECT_EQ(parts_and_splits(100, 8192), std::pair(1, 1));
+  const schedule found = shared_blocks_of_codes(128, 8192);
+  EXPECT_EQ(found.list.planned, planned_items_for(128, 8, 528));
+  EXPECT_EQ(std::pair(found.parts, found.list.slots), std::pair(2, 528));
+  EXPECT_GE(found.list.places, found.list.planned);
+}
+
 TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {
   std::mt19937 random(7);
   const auto draw = [&random](int most) {
