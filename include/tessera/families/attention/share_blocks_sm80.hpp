@@ -14,6 +14,21 @@
 
 namespace tessera::schedule_sm80 {
 
+/// What part of the time of smaller blocks more waves of larger ones may take at most.
+inline constexpr double worth_of_waves = 0.93;
+
+/// How long work tiles take that are more than the blocks which run at once, `blocks` on each
+/// multiprocessor: full waves, then the rest, whose blocks have multiprocessors for themselves.
+constexpr double time_of_waves(const paged_keys& keys, std::int64_t blocks, int multiprocessors,
+                               int parts) noexcept {
+  const std::int64_t slots = blocks * multiprocessors;
+  const auto time_of = [&](std::int64_t tiles) {
+    return time_of_splits({tiles, keys.key_tiles, keys.bytes_of_tile}, 1, multiprocessors, parts);
+  };
+  const std::int64_t rest = keys.tiles % slots;
+  return static_cast<double>(keys.tiles / slots) * time_of(slots) + (rest > 0 ? time_of(rest) : 0);
+}
+
 /// How many warps the blocks of such a call have, each with a part of the block's keys, and how
 /// many blocks a work tile: what the warps of a block have is added up there. Blocks have room for
 /// `most_parts` warps; those that find items, with a tile more each, for `most_planned_parts`.
@@ -43,8 +58,19 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   const std::int64_t most_of_tile = cut.splits;
   double least = 0.0;
   for (const int parts : {1, 2, 3, 4}) {
-    const std::int64_t slots = all * (kernel.tiling.blocks_per_sm / parts);
-    if (parts > most_parts || parts > keys.key_tiles || (parts > 1 && keys.tiles > slots)) break;
+    const std::int64_t blocks = kernel.tiling.blocks_per_sm / parts;
+    const std::int64_t slots = all * blocks;
+    if (parts > most_parts || parts > keys.key_tiles) break;
+    if (keys.tiles > slots) {
+      // Small blocks end at other times than each other: larger ones have to be clearly faster.
+      const double time = time_of_waves(keys, blocks, static_cast<int>(all), parts);
+      if (least == 0.0 || time < worth_of_waves * least) {
+        least = time;
+        cut.parts = parts;
+        cut.splits = 1;
+      }
+      continue;
+    }
     // No more splits than a warp combines at once, several warps no more than in one group of
     // lanes: 33 splits of three warps took 136 us of 131,072 keys, 16 of four 128 (one H200). Of
     // elements of 8 bits in two: 32 of four warps 70, 16 73.

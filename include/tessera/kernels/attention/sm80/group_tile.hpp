@@ -138,23 +138,27 @@ class group_qk {
     for (int step = First; step < End; ++step) {
       if constexpr (Traits::codes) {
         if (step % 2 == 0) two_steps(step / 2);
-        continue;
-      }
-#pragma unroll
-      for (int n = 0; n < Traits::key_groups; ++n) {
-        prim::cuda::fragment_a k;
-        prim::cuda::load_matrices(k.reg, Traits::k_tile::step(base_, n, step));
-        if (step % 2 == 0) {
-          words::template multiply_add<0>(warp_.scores[n], k, warp_.q[step / 2]);
-        } else {
-          words::template multiply_add<1>(warp_.scores[n], k, warp_.q[step / 2]);
-        }
+      } else {
+        one_step(step);
       }
     }
   }
   __device__ __forceinline__ void finish() {}
 
  private:
+  /// 16 columns of 16 bits.
+  __device__ __forceinline__ void one_step(int step) {
+#pragma unroll
+    for (int n = 0; n < Traits::key_groups; ++n) {
+      prim::cuda::fragment_a k;
+      prim::cuda::load_matrices(k.reg, Traits::k_tile::step(base_, n, step));
+      if (step % 2 == 0) {
+        words::template multiply_add<0>(warp_.scores[n], k, warp_.q[step / 2]);
+      } else {
+        words::template multiply_add<1>(warp_.scores[n], k, warp_.q[step / 2]);
+      }
+    }
+  }
   /// 32 columns of 8 bits.
   __device__ __forceinline__ void two_steps(int both) {
 #pragma unroll
