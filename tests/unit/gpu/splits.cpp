@@ -177,7 +177,10 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
   EXPECT_EQ(parts_and_splits(1, 131072), std::pair(4, 16)) << "no more than are combined at once";
   EXPECT_EQ(parts_and_splits(16, 2048), std::pair(4, 1)) << "nothing is left to be combined";
   EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
-  EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "more than a wave";
+  EXPECT_EQ(parts_and_splits(128, 512), std::pair(2, 1)) << "more than a wave";
+  EXPECT_EQ(parts_and_splits(100, 4096), std::pair(3, 1));
+  EXPECT_EQ(parts_and_splits(200, 1024), std::pair(1, 1)) << "two waves";
+  EXPECT_EQ(parts_and_splits(100, 4096, 1), std::pair(1, 1));
   EXPECT_EQ(parts_and_splits(1, 128), std::pair(4, 1));
   EXPECT_EQ(parts_and_splits(1, 32), std::pair(1, 1)) << "one tile of keys";
   EXPECT_EQ(parts_and_splits(16, 2048, 1).first, 1) << "no room for two warps";
