@@ -152,16 +152,21 @@ TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
   }
 }
 
+/// A row of single tokens.
+tessera::attention_config row_of_tokens(tessera::key_storage keys, int blocks_per_sm) {
+  return {.target = tessera::backend::cuda_sm80,
+          .type = tessera::dtype::bf16,
+          .head_dim = 128,
+          .phase = tessera::attention_phase::decode,
+          .keys = keys,
+          .block_q = 16,
+          .block_kv = 32,
+          .tiling = {1, blocks_per_sm, false}};
+}
+
 /// Single tokens of 64 query heads to 8 on an H200, whose blocks have `most_parts` warps at most.
 schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 4, int blocks_per_sm = 6) {
-  const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
-                                      .type = tessera::dtype::bf16,
-                                      .head_dim = 128,
-                                      .phase = tessera::attention_phase::decode,
-                                      .keys = tessera::key_storage::paged,
-                                      .block_q = 16,
-                                      .block_kv = 32,
-                                      .tiling = {1, blocks_per_sm, false}};
+  const auto row = row_of_tokens(tessera::key_storage::paged, blocks_per_sm);
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
   sizes.plain_tokens = true;
@@ -203,22 +208,14 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
 
 /// The same over a pool of 8 bits, whose kernels have room for twice as many warps.
 schedule shared_blocks_of_codes(int batch, std::int64_t keys) {
-  const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
-                                      .type = tessera::dtype::bf16,
-                                      .head_dim = 128,
-                                      .phase = tessera::attention_phase::decode,
-                                      .keys = tessera::key_storage::coded,
-                                      .block_q = 16,
-                                      .block_kv = 32,
-                                      .tiling = {1, 8, false}};
+  const auto row = row_of_tokens(tessera::key_storage::coded, 8);
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
   sizes.plain_tokens = sizes.pool_codes = true;
   sizes.bytes_of_key = 256;
   EXPECT_TRUE(are_grouped(row, sizes));
-  tessera::attention_config other = row;
-  other.keys = tessera::key_storage::paged;
-  EXPECT_FALSE(are_grouped(other, sizes)) << "a row of 16 bits has no kernel for them";
+  EXPECT_FALSE(are_grouped(row_of_tokens(tessera::key_storage::paged, 8), sizes))
+      << "a row of 16 bits has no kernel for them";
   return shared_schedule_of(row, sizes, 132, 4, 4);
 }
 
