@@ -30,6 +30,9 @@ std::optional<step> scheduler::next() {
     const std::int64_t left = known(number) - states_[number].computed;
     add_range(step, number, std::min(left, trace_.limits.tokens - step.tokens), false);
   }
+  const auto generating = static_cast<std::size_t>(step.generating);
+  sort_by_first_page(step.ranges, generating);
+  step.groups = page_groups_of(step.ranges, generating, trace_.limits.page_size);
   step.pages_used = pool_.used();
   step.pages_kept = pool_.kept();
   return step;

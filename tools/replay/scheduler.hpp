@@ -9,6 +9,7 @@
 //   admitted last is evicted: it gives all its pages back, waits before all others, and computes
 //   its tokens again when it returns.
 // * Full pages of a common prefix are shared with those that come later, once they are written.
+//   Those that share them are neighbours in a step.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "page_pool.hpp"
+#include "shared_pages.hpp"
 #include "trace.hpp"
 
 namespace tessera::replay {
@@ -37,7 +39,8 @@ struct step {
   std::int64_t clock = 0;
   std::vector<token_range> ranges{};
   std::int64_t tokens = 0;      ///< of all ranges
-  std::int64_t generating = 0;  ///< ranges that generate
+  std::int64_t generating = 0;  ///< ranges that generate, which come first
+  std::vector<page_group> groups{};
   std::int64_t pages_used = 0, pages_kept = 0;
 };
 

@@ -152,16 +152,21 @@ TEST(splits_of_pages, fill_one_wave_of_blocks_at_most) {
   }
 }
 
+/// A row of single tokens.
+tessera::attention_config row_of_tokens(tessera::key_storage keys, int blocks_per_sm) {
+  return {.target = tessera::backend::cuda_sm80,
+          .type = tessera::dtype::bf16,
+          .head_dim = 128,
+          .phase = tessera::attention_phase::decode,
+          .keys = keys,
+          .block_q = 16,
+          .block_kv = 32,
+          .tiling = {1, blocks_per_sm, false}};
+}
+
 /// Single tokens of 64 query heads to 8 on an H200, whose blocks have `most_parts` warps at most.
 schedule shared_blocks(int batch, std::int64_t keys, int most_parts = 4, int blocks_per_sm = 6) {
-  const tessera::attention_config row{.target = tessera::backend::cuda_sm80,
-                                      .type = tessera::dtype::bf16,
-                                      .head_dim = 128,
-                                      .phase = tessera::attention_phase::decode,
-                                      .keys = tessera::key_storage::paged,
-                                      .block_q = 16,
-                                      .block_kv = 32,
-                                      .tiling = {1, blocks_per_sm, false}};
+  const auto row = row_of_tokens(tessera::key_storage::paged, blocks_per_sm);
   call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
   sizes.packed = false;
   sizes.plain_tokens = true;
@@ -177,7 +182,10 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
   EXPECT_EQ(parts_and_splits(1, 131072), std::pair(4, 16)) << "no more than are combined at once";
   EXPECT_EQ(parts_and_splits(16, 2048), std::pair(4, 1)) << "nothing is left to be combined";
   EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
-  EXPECT_EQ(parts_and_splits(128, 512), std::pair(1, 1)) << "more than a wave";
+  EXPECT_EQ(parts_and_splits(128, 512), std::pair(2, 1)) << "more than a wave";
+  EXPECT_EQ(parts_and_splits(100, 4096), std::pair(3, 1));
+  EXPECT_EQ(parts_and_splits(200, 1024), std::pair(1, 1)) << "two waves";
+  EXPECT_EQ(parts_and_splits(100, 4096, 1), std::pair(1, 1));
   EXPECT_EQ(parts_and_splits(1, 128), std::pair(4, 1));
   EXPECT_EQ(parts_and_splits(1, 32), std::pair(1, 1)) << "one tile of keys";
   EXPECT_EQ(parts_and_splits(16, 2048, 1).first, 1) << "no room for two warps";
@@ -196,6 +204,36 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
       }
     }
   }
+}
+
+/// The same over a pool of 8 bits, whose kernels have room for twice as many warps.
+schedule shared_blocks_of_codes(int batch, std::int64_t keys) {
+  const auto row = row_of_tokens(tessera::key_storage::coded, 8);
+  call_sizes sizes = tessera::testing::batch_over_pages(batch, keys);
+  sizes.packed = false;
+  sizes.plain_tokens = sizes.pool_codes = true;
+  sizes.bytes_of_key = 256;
+  EXPECT_TRUE(are_grouped(row, sizes));
+  EXPECT_FALSE(are_grouped(row_of_tokens(tessera::key_storage::paged, 8), sizes))
+      << "a row of 16 bits has no kernel for them";
+  return shared_schedule_of(row, sizes, 132, 4, 4);
+}
+
+TEST(blocks_of_groups, of_8_bits_are_twice_as_many) {
+  const auto parts_and_splits = [](int batch, std::int64_t keys) {
+    const schedule cut = shared_blocks_of_codes(batch, keys);
+    EXPECT_LE(cut.work_tiles * cut.splits, 132 * (8 / cut.parts)) << "one wave";
+    EXPECT_LE(cut.rows * cut.splits, cut.partial_rows + cut.rows);
+    return std::pair{cut.parts, cut.splits};
+  };
+  EXPECT_EQ(parts_and_splits(1, 32768), std::pair(4, 32));
+  EXPECT_EQ(parts_and_splits(8, 2048), std::pair(2, 8));
+  EXPECT_EQ(parts_and_splits(32, 8192), std::pair(4, 1));
+  EXPECT_EQ(parts_and_splits(100, 8192), std::pair(1, 1));
+  const schedule found = shared_blocks_of_codes(128, 8192);
+  EXPECT_EQ(found.list.planned, planned_items_for(128, 8, 528));
+  EXPECT_EQ(std::pair(found.parts, found.list.slots), std::pair(2, 528));
+  EXPECT_GE(found.list.places, found.list.planned);
 }
 
 TEST(planned_items, are_no_more_than_a_launch_has_blocks_for) {

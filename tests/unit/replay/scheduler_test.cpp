@@ -63,6 +63,7 @@ class written_pool {
     for (const auto& [page, writer] : writers) {
       EXPECT_EQ(readers[page], 1) << "page " << page << " is written and in use twice";
     }
+    look_at_groups(made);
     write(made);
     EXPECT_EQ(tokens, made.tokens);
     EXPECT_LE(tokens, all_.limits.tokens);
@@ -71,6 +72,33 @@ class written_pool {
   }
 
  private:
+  /// Groups follow each other; those that share pages have the same ones, before all tokens of the
+  /// step; no two groups of a half begin with the same page.
+  void look_at_groups(const step& made) {
+    std::size_t begin = 0;
+    std::set<std::pair<bool, page_number>> seen;
+    for (const page_group& group : made.groups) {
+      ASSERT_LT(begin, group.end);
+      ASSERT_LE(group.end, made.ranges.size());
+      const token_range& first = made.ranges[begin];
+      for (std::size_t n = begin; n < group.end && group.pages > 0; ++n) {
+        const token_range& range = made.ranges[n];
+        EXPECT_EQ(range.generates, first.generates);
+        EXPECT_LE(group.pages * all_.limits.page_size, range.begin);
+        for (std::int64_t m = 0; m < group.pages; ++m) {
+          const auto at = static_cast<std::size_t>(m);
+          EXPECT_EQ(range.pages[at], first.pages[at]) << "sequence " << n << ", page " << m;
+        }
+      }
+      if (group.pages > 0) {
+        EXPECT_TRUE(seen.emplace(first.generates, first.pages.front()).second);
+        EXPECT_GE(group.end - begin, 2u);
+      }
+      begin = group.end;
+    }
+    EXPECT_TRUE(made.groups.empty() || made.groups.back().pages > 0);
+  }
+
   /// All writes, then every key of every sequence is where its table says.
   void write(const step& made) {
     const std::int64_t size = all_.limits.page_size;
@@ -155,6 +183,29 @@ TEST(scheduler, full_pages_of_a_prefix_are_shared_once_they_are_written) {
   EXPECT_EQ(totals.shared_pages, 4);
   EXPECT_EQ(totals.shared_tokens, 16);
   EXPECT_EQ(totals.prompt_tokens, 12 + 6 + 2);
+}
+
+TEST(scheduler, those_who_share_pages_are_neighbours) {
+  const trace all = trace_of(
+      "request arrival=0 prompt=9 output=9 prefix=a:8\n"
+      "request arrival=0 prompt=3 output=9\n"
+      "request arrival=2 prompt=10 output=9 prefix=a:8\n"
+      "request arrival=2 prompt=12 output=9 prefix=a:8\n");
+  scheduler scheduled(all);
+  std::vector<std::size_t> order;
+  std::vector<page_group> groups;
+  while (const auto made = scheduled.next()) {
+    if (made->generating == 4) {
+      order.clear();
+      for (const token_range& range : made->ranges) order.push_back(range.request);
+      groups = made->groups;
+    }
+    scheduled.complete(*made);
+  }
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 2, 3, 1}));
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].end, 3u);
+  EXPECT_EQ(groups[0].pages, 2) << "the second page of 4 holds tokens 4 to 7";
 }
 
 TEST(scheduler, a_prompt_that_is_all_prefix_computes_its_last_token) {

@@ -57,6 +57,9 @@ TEST(replay, windows_and_sinks_are_right_at_every_step) {
   for (const json::value& used : document.at("columns").at("pages_used").as_array()) {
     most_pages = std::max(most_pages, used.to_number<double>());
   }
+  EXPECT_TRUE(std::ranges::any_of(document.at("columns").at("joined").as_array(),
+                                  [](const json::value& n) { return n.as_int64() > 1; }))
+      << "no step names sequences that share pages";
   EXPECT_EQ(most_pages, totals.at("pages_peak").to_number<double>());
   EXPECT_LE(most_pages, 20);
   const json::array& layers = document.at("layers").as_array();

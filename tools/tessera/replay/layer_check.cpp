@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -127,6 +128,7 @@ class sequence_call {
     at(form.lengths) = view(lengths_.data(), {1});
     at("cu_seqlens_q") = view(starts_.data(), {2});
     at(form.count) = view(counts_.data(), {form.counts});
+    for (const char* const list : {"cu_prefix_seqs", "prefix_pages"}) leave_out(list);
   }
   sequence_call(const sequence_call&) = delete;
   sequence_call& operator=(const sequence_call&) = delete;
@@ -144,6 +146,13 @@ class sequence_call {
     const auto forms = layer_.op().form->tensors;
     const auto known = std::ranges::find(forms, name, &tensor_form::name);
     return tensors_[static_cast<std::size_t>(known - forms.begin())];
+  }
+
+  /// A tensor that not every operation has.
+  void leave_out(std::string_view name) {
+    const auto forms = layer_.op().form->tensors;
+    const auto known = std::ranges::find(forms, name, &tensor_form::name);
+    if (known != forms.end()) tensors_[static_cast<std::size_t>(known - forms.begin())] = {};
   }
 
   void cut(const std::string& name, std::int64_t first, std::int64_t rows) {

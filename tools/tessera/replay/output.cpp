@@ -62,6 +62,10 @@ std::int64_t most_pages(const std::vector<step_record>& steps) {
   return most;
 }
 
+std::int64_t steps_with_groups(const std::vector<step_record>& steps) {
+  return std::ranges::count_if(steps, [](const step_record& step) { return step.joined > 0; });
+}
+
 void print_steps(const replay_session& done) {
   const step_kinds kinds(done.steps());
   const double ceiling = done.place().read_gbytes();
@@ -131,12 +135,13 @@ std::string pages_text(const replay_session& done) {
   }
   return fmt::format(
       "Pages: {} of {} tokens, {:.1f} MiB in all layers; in use {} at most, {} on average.\n"
-      "Prefixes: {} pages shared, which spared {} tokens; {} given up. Evictions: {}, after which\n"
-      "{} tokens were computed again.\n",
+      "Prefixes: {} pages shared, which spared {} tokens; {} given up. In {} steps sequences were\n"
+      "named that have the same first pages. Evictions: {}, after which {} tokens were computed\n"
+      "again.\n",
       pages, done.served().limits.page_size, bytes / (1 << 20),
       share(static_cast<double>(most_pages(done.steps()))), share(mean_of_pages(done.steps())),
-      totals.shared_pages, totals.shared_tokens, done.pool().given_up(), totals.evictions,
-      totals.again);
+      totals.shared_pages, totals.shared_tokens, done.pool().given_up(),
+      steps_with_groups(done.steps()), totals.evictions, totals.again);
 }
 
 std::string checks_text(const replay_session& done) {
@@ -211,6 +216,7 @@ json::object columns_of(const std::vector<step_record>& steps) {
           {"generating", column([](const step_record& step) { return step.generating; })},
           {"pages_used", column([](const step_record& step) { return step.pages_used; })},
           {"pages_kept", column([](const step_record& step) { return step.pages_kept; })},
+          {"joined", column([](const step_record& step) { return step.joined; })},
           {"milliseconds", column([](const step_record& step) { return step.seconds * 1e3; })}};
 }
 

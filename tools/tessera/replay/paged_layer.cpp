@@ -103,6 +103,10 @@ std::vector<tensor_view> paged_layer::call(const step_lists& lists, std::int64_t
   put(form_.lengths, lists.lengths());
   put("cu_seqlens_q", lists.starts());
   put(form_.count, lists.counts(form_.counts));
+  if (lists.shape().groups > 0) {
+    put("cu_prefix_seqs", lists.group_starts());
+    put("prefix_pages", lists.group_pages());
+  }
   return tensors;
 }
 

@@ -22,6 +22,15 @@ std::int64_t longest_table(const replay::trace& served) {
   return pages;
 }
 
+std::int64_t joined_sequences(const replay::step& step) {
+  std::size_t joined = 0, begin = 0;
+  for (const replay::page_group& group : step.groups) {
+    if (group.pages > 0) joined += group.end - begin;
+    begin = group.end;
+  }
+  return static_cast<std::int64_t>(joined);
+}
+
 }  // namespace
 
 replay_session::replay_session(const model_description& model, const pool_wishes& pool,
@@ -94,7 +103,8 @@ void replay_session::run(const replay_wishes& wishes, progress& shown) {
                        .generating = step->generating,
                        .sequences = static_cast<std::int64_t>(step->ranges.size()),
                        .pages_used = step->pages_used,
-                       .pages_kept = step->pages_kept};
+                       .pages_kept = step->pages_kept,
+                       .joined = joined_sequences(*step)};
     lists_.load(*step);
     const bool is_checked = wishes.check_every > 0 && number % wishes.check_every == 0;
     for (replayed_layer& layer : layers_) run_layer(layer, *step, is_checked, record);

@@ -30,6 +30,7 @@ struct step_record {
   std::int64_t generating = 0;  ///< sequences
   std::int64_t sequences = 0;
   std::int64_t pages_used = 0, pages_kept = 0;
+  std::int64_t joined = 0;  ///< sequences whose first pages are read once for several
   double seconds = 0;
   double bytes = 0, flops = 0;
 };

@@ -26,11 +26,27 @@ step_lists::step_lists(const replay::serving_limits& limits, std::int64_t longes
     : limits_(limits),
       longest_table_(longest_table),
       place_(place),
-      shape_{limits.tokens, limits.sequences, longest_table},
+      shape_{limits.tokens, limits.sequences, longest_table, 0},
       table_(numbers(place, limits.sequences * longest_table)),
       lengths_(numbers(place, limits.sequences)),
       starts_(numbers(place, limits.sequences + 1)),
-      counts_(numbers(place, 3)) {}
+      counts_(numbers(place, 3)),
+      group_starts_(numbers(place, limits.sequences + 1)),
+      group_pages_(numbers(place, limits.sequences)) {}
+
+/// Groups behind those of the step have no sequences.
+void step_lists::load_groups(const replay::step& step) {
+  const auto count = static_cast<std::int64_t>(step.groups.size());
+  shape_.groups = count > 0 ? rounded(count, limits_.sequences) : 0;
+  const auto last = count > 0 ? static_cast<std::int32_t>(step.groups.back().end) : 0;
+  std::ranges::fill(group_starts_, last);
+  std::ranges::fill(group_pages_, 0);
+  group_starts_[0] = 0;
+  for (std::size_t g = 0; g < step.groups.size(); ++g) {
+    group_starts_[g + 1] = static_cast<std::int32_t>(step.groups[g].end);
+    group_pages_[g] = static_cast<std::int32_t>(step.groups[g].pages);
+  }
+}
 
 void step_lists::load(const replay::step& step) {
   const auto sequences = static_cast<std::int64_t>(step.ranges.size());
@@ -40,7 +56,9 @@ void step_lists::load(const replay::step& step) {
   }
   shape_ = {.tokens = rounded(step.tokens, limits_.tokens),
             .sequences = rounded(sequences, limits_.sequences),
-            .pages = rounded(static_cast<std::int64_t>(most_pages), longest_table_)};
+            .pages = rounded(static_cast<std::int64_t>(most_pages), longest_table_),
+            .groups = 0};
+  load_groups(step);
   // Nobody looks at entries behind those of the step: -1 is no page and no length.
   for (const std::span<std::int32_t> list : {table_, lengths_, starts_}) {
     std::ranges::fill(list, -1);
@@ -56,7 +74,8 @@ void step_lists::load(const replay::step& step) {
   }
   counts_[0] = counts_[1] = static_cast<std::int32_t>(step.generating);
   counts_[2] = static_cast<std::int32_t>(sequences);
-  for (const std::span<std::int32_t> list : {table_, lengths_, starts_, counts_}) {
+  for (const std::span<std::int32_t> list :
+       {table_, lengths_, starts_, counts_, group_starts_, group_pages_}) {
     place_.send(std::as_bytes(list));
   }
 }

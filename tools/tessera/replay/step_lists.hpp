@@ -1,5 +1,5 @@
-// Who is in a step, as tensors: the pages of each sequence, its length, its rows. The same for all
-// layers.
+// Who is in a step, as tensors: the pages of each sequence, its length, its rows, and which of them
+// have the same first pages. The same for all layers.
 #pragma once
 
 #include <compare>
@@ -18,7 +18,8 @@ namespace tessera::tool {
 struct batch_shape {
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
-  std::int64_t pages = 0;  ///< of the longest sequence
+  std::int64_t pages = 0;   ///< of the longest sequence
+  std::int64_t groups = 0;  ///< of sequences that have the same first pages, or do not
 
   friend auto operator<=>(const batch_shape&, const batch_shape&) = default;
 };
@@ -39,13 +40,18 @@ class step_lists {
   tensor_view counts(std::int64_t entries) const {
     return view(counts_.data() + 3 - entries, {entries});
   }
+  /// Where shape().groups is not 0: the sequences of each group, and the pages that they share.
+  tensor_view group_starts() const { return view(group_starts_.data(), {shape_.groups + 1}); }
+  tensor_view group_pages() const { return view(group_pages_.data(), {shape_.groups}); }
 
  private:
+  void load_groups(const replay::step& step);
+
   replay::serving_limits limits_;
   std::int64_t longest_table_;
   run_place& place_;
   batch_shape shape_;
-  std::span<std::int32_t> table_, lengths_, starts_, counts_;
+  std::span<std::int32_t> table_, lengths_, starts_, counts_, group_starts_, group_pages_;
 };
 
 }  // namespace tessera::tool

@@ -37,8 +37,9 @@ struct call_sizes {
   std::int64_t prefixes = 0;      ///< groups of sequences that share pages
   bool batch_invariant = false;
   /// Keys lie in pages, every sequence has one query, its last token, and logits are products times
-  /// the scale.
+  /// the scale, of pools of 8 bits (`pool_codes`) that of the keys' head.
   bool plain_tokens = false;
+  bool pool_codes = false;
 
   /// Query heads of a key/value head: rows of the same work tile.
   constexpr std::int64_t group() const noexcept {
@@ -53,11 +54,11 @@ inline constexpr int most_grouped_heads = 8;
 inline constexpr int most_group_warps = 4;
 
 /// Rows of mma.sync with kernels in which the heads of single tokens are the columns of products:
-/// of 16 bits, whose block is a warp with one tile.
+/// of 16 bits, whose block is a warp with one tile. Their pools may be of 8 bits.
 constexpr bool has_group_tokens(const attention_config& row) noexcept {
   const attention_config config = resolved(row);
   return config.target == backend::cuda_sm80 && config.phase == attention_phase::decode &&
-         config.keys == key_storage::paged && config.type != dtype::f32 &&
+         are_paged(config.keys) && config.type != dtype::f32 &&
          (config.head_dim == 64 || config.head_dim == 128) &&
          config.v_head_dim == config.head_dim &&
          config.features.without(base_features | attention_feature::soft_cap).empty() &&
@@ -65,7 +66,9 @@ constexpr bool has_group_tokens(const attention_config& row) noexcept {
 }
 /// Whether such a kernel takes the keys that sequences have of their own.
 constexpr bool are_grouped(const attention_config& row, const call_sizes& sizes) noexcept {
-  return has_group_tokens(row) && sizes.plain_tokens && sizes.group() <= most_grouped_heads;
+  const bool codes = resolved(row).keys == key_storage::coded;
+  return has_group_tokens(row) && sizes.plain_tokens && codes == sizes.pool_codes &&
+         sizes.group() <= most_grouped_heads;
 }
 
 /// Sequences of single tokens whose lengths every block looks at instead of at a list.
@@ -76,6 +79,16 @@ constexpr bool finds_items(const attention_config& row, const call_sizes& sizes)
          sizes.batch <= most_planned_sequences;
 }
 
+/// Warps of a multiprocessor that have room for their tiles where blocks find items of single
+/// tokens.
+inline constexpr int planned_warps = 4;
+/// Of pools of 8 bits tiles are half as large.
+constexpr int planned_warps_of(const attention_config& row) noexcept {
+  return row.keys == key_storage::coded ? 2 * planned_warps : planned_warps;
+}
+constexpr bool is_of_codes(dtype pool) noexcept {
+  return pool != dtype::none && size_of(pool) == 1;
+}
 constexpr std::int64_t bytes_of_key(int head_dim, int v_head_dim, dtype pool) noexcept {
   return product(head_dim + v_head_dim, static_cast<std::int64_t>(size_of(pool)));
 }
@@ -102,7 +115,9 @@ constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
       .batch_invariant = args.batch_invariant,
       .plain_tokens = args.pages.page_size > 0 && !packed && args.q_len == 1 && !args.top_left &&
                       args.window_left >= 0 && args.window_right >= 0 && args.soft_cap <= 0.0f &&
-                      args.k_scales == nullptr};
+                      (args.k_scales == nullptr || is_of_codes(args.pool_type)) &&
+                      args.k_token_scales.data == nullptr && args.v_token_scales.data == nullptr,
+      .pool_codes = is_of_codes(args.pool_type)};
 }
 
 constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
@@ -131,8 +146,8 @@ constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
           .prefixes = demand.prefix_groups,
           .plain_tokens = demand.page_size > 0 && sizes.q_len == 1 && !demand.top_left &&
                           demand.features.without(base_features).empty() &&
-                          !demand.features.has(attention_feature::varlen) &&
-                          demand.pool_type == dtype::none};
+                          !demand.features.has(attention_feature::varlen),
+          .pool_codes = is_of_codes(demand.pool_type)};
 }
 
 }  // namespace tessera::schedule_sm80

@@ -196,12 +196,9 @@ constexpr int section_of(const call_sizes& sizes) noexcept {
   return static_cast<int>(std::min<std::int64_t>((heads + sections - 1) / sections, INT32_MAX));
 }
 
-/// Warps of a multiprocessor that have room for their tiles where blocks find items of single
-/// tokens.
-inline constexpr int planned_warps = 4;
-/// Items of such a batch: a sequence has parts of its own share of the keys that it and those
-/// behind it have, of no fewer than this part of the share of all. The sum of 1 / n up to it is
-/// below 4.5.
+/// Items of a batch whose blocks find theirs: a sequence has parts of its own share of the keys
+/// that it and those behind it have, of no fewer than this part of the share of all. The sum of 1 /
+/// n up to it is below 4.5.
 inline constexpr int least_planned_part = 32;
 constexpr std::int64_t planned_items_for(std::int64_t sequences, std::int64_t heads,
                                          std::int64_t slots) noexcept {
@@ -321,7 +318,8 @@ constexpr listing listing_of(const attention_config& kernel, const call_sizes& s
     list.items = std::min(product(list.tiles, most_splits_of_tile), list.tiles + cut);
     list.places = std::min(list.items, 2 * cut + (sizes.prefixes > 0 ? list.tiles : 0));
     if (finds_items(kernel, sizes)) {
-      const std::int64_t slots = std::int64_t{std::max(1, multiprocessors)} * planned_warps;
+      const std::int64_t slots =
+          std::int64_t{std::max(1, multiprocessors)} * planned_warps_of(kernel);
       list.planned = planned_items_for(sizes.batch, heads, slots);
       list.places = std::max(list.places, list.planned);
     }

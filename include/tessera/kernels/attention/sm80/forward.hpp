@@ -11,6 +11,7 @@
 #include <tessera/kernels/attention/sm80/dropout.hpp>
 #include <tessera/kernels/attention/sm80/epilogue.hpp>
 #include <tessera/kernels/attention/sm80/gemm.hpp>
+#include <tessera/kernels/attention/sm80/group_epilogue.hpp>
 #include <tessera/kernels/attention/sm80/group_tile.hpp>
 #include <tessera/kernels/attention/sm80/key_source.hpp>
 #include <tessera/kernels/attention/sm80/kv_pipeline.hpp>
@@ -139,7 +140,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         change_queries<Traits>(args, block, q_tile);
         load_queries(warp, q_tile);
       }
-      if constexpr (Traits::codes) load_log2_scales(warp);
+      if constexpr (Traits::codes && !Traits::grouped) load_log2_scales(warp);
       while (now.index < kv.range().last_tile) {
         const key_tile next = tiles.next(now.index + 1);
 
@@ -149,6 +150,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
           if (now.index == pass.keys.first_tile) {  // queries have come with the first keys
             change_queries<Traits>(args, block, q_tile);
             load_queries(warp, q_tile);
+            if constexpr (Traits::codes) load_log2_scales(warp);
           }
         } else {
           const auto values_ahead = kv.locate_values(now, next);
@@ -165,7 +167,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
           qk.template steps<most_steps, Traits::dim_groups>(copy_some);
           qk.finish();
         }
-        if constexpr (Traits::codes) {
+        if constexpr (Traits::has_token_scales) {
           if (args.call.k_token_scales.data != nullptr) scale_scores(warp, kv.key_scales());
           if (!args.plain) unit_scores(warp);
           warp.value_scales = kv.value_scales();
@@ -198,7 +200,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
         // Softmax and out += P V: P of 16 keys is computed among the products of the 16 before.
         if (has_rows) {
           const bool moved = update_row_max(warp);
-          if constexpr (Traits::codes) {
+          if constexpr (Traits::has_token_scales) {
             if (args.call.v_token_scales.data != nullptr) update_value_max(warp);
           }
           if constexpr (Traits::grouped) {
@@ -229,7 +231,7 @@ __device__ __forceinline__ bool attend(const launch_args& args, const Hooks& hoo
     sync_tiles<Traits>();
   }
 
-  if constexpr (Traits::codes) {
+  if constexpr (Traits::has_token_scales) {
     if (args.call.v_token_scales.data != nullptr) finish_value_max(warp);
   }
   if constexpr (Traits::grouped) {

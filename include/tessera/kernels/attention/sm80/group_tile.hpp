@@ -6,21 +6,23 @@
 
 #include <cstdint>
 
-#include <tessera/kernels/attention/sm80/epilogue.hpp>
+#include <tessera/kernels/attention/sm80/queries.hpp>
 #include <tessera/kernels/attention/sm80/softmax.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
 #include <tessera/kernels/attention/sm80/warp_tile.hpp>
 #include <tessera/kernels/attention/sm80/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
+#include <tessera/prim/cuda/code_words.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/transposed_tile.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
 
-/// Lane 4 g + t has heads 2t and 2t + 1 (`e` 0 and 1), of keys and of columns of values those with
-/// the numbers g and g + 8 of 16. All heads see the same keys.
+/// Lane 4 g + t has heads 2t and 2t + 1 (`e` 0 and 1), of keys those with the numbers g and g + 8
+/// of 16, and likewise of columns of values, of 8 bits every second one of 32 (`column_of_row`).
+/// All heads see the same keys.
 template <class Traits, class State>
 struct group_tile {
   static_assert(Traits::warps == 1 && Traits::row_tiles == 1 && !Traits::use_3xtf32);
@@ -33,12 +35,16 @@ struct group_tile {
   prim::cuda::fragment_b2 q[Traits::dim_groups / 2];  ///< of two steps each
   float row_max[2];                                   ///< as in warp_tile
   float row_sum[2];                                   ///< of the lane's keys
+  float log2_scales[2];                               ///< as in warp_tile
 
   __device__ __forceinline__ group_tile(const launch_args& launched, const State& known)
       : args(launched), block(known) {}
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
   static __device__ __forceinline__ int first_row() { return 0; }
+  __device__ __forceinline__ float log2_scale(int e) const {
+    return Traits::codes ? log2_scales[e] : args.log2_scale;
+  }
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -84,6 +90,34 @@ __device__ __forceinline__ void load_queries(group_tile<Traits, State>& warp,
   }
 }
 
+/// What products with a lane's heads become powers of 2 by.
+template <class Traits, class State>
+__device__ __forceinline__ void load_log2_scales(group_tile<Traits, State>& warp) {
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    warp.log2_scales[e] = log2_scale_of_row(warp.args, warp.block, warp.lane() % 4 * 2 + e);
+  }
+}
+
+/// The first operands of two products, by what ldmatrix brings of 16 rows and as many pairs of
+/// columns: elements 0 and 1 of four, then 2 and 3 (`Apart`: 0 and 2, 1 and 3).
+template <class Code, bool Apart>
+__device__ __forceinline__ void widen_pairs(prim::cuda::fragment_a (&both)[2],
+                                            const std::uint32_t (&pairs)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint2 halves = prim::cuda::halves_of_four<Code, Apart>(pairs[i]);
+    // Of keys the columns of a product are those of a word; of values both halves are keys.
+    if constexpr (Apart) {
+      both[0].reg[i] = halves.x;
+      both[1].reg[i] = halves.y;
+    } else {
+      both[i / 2].reg[i % 2] = halves.x;
+      both[i / 2].reg[2 + i % 2] = halves.y;
+    }
+  }
+}
+
 /// Scores of one tile; steps are as those of gemm_qk.
 template <class Traits, class State>
 class group_qk {
@@ -102,21 +136,42 @@ class group_qk {
   __device__ __forceinline__ void steps(const Between&) {
 #pragma unroll
     for (int step = First; step < End; ++step) {
-#pragma unroll
-      for (int n = 0; n < Traits::key_groups; ++n) {
-        prim::cuda::fragment_a k;
-        prim::cuda::load_matrices(k.reg, Traits::k_tile::step(base_, n, step));
-        if (step % 2 == 0) {
-          words::template multiply_add<0>(warp_.scores[n], k, warp_.q[step / 2]);
-        } else {
-          words::template multiply_add<1>(warp_.scores[n], k, warp_.q[step / 2]);
-        }
+      if constexpr (Traits::codes) {
+        if (step % 2 == 0) two_steps(step / 2);
+      } else {
+        one_step(step);
       }
     }
   }
   __device__ __forceinline__ void finish() {}
 
  private:
+  /// 16 columns of 16 bits.
+  __device__ __forceinline__ void one_step(int step) {
+#pragma unroll
+    for (int n = 0; n < Traits::key_groups; ++n) {
+      prim::cuda::fragment_a k;
+      prim::cuda::load_matrices(k.reg, Traits::k_tile::step(base_, n, step));
+      if (step % 2 == 0) {
+        words::template multiply_add<0>(warp_.scores[n], k, warp_.q[step / 2]);
+      } else {
+        words::template multiply_add<1>(warp_.scores[n], k, warp_.q[step / 2]);
+      }
+    }
+  }
+  /// 32 columns of 8 bits.
+  __device__ __forceinline__ void two_steps(int both) {
+#pragma unroll
+    for (int n = 0; n < Traits::key_groups; ++n) {
+      std::uint32_t pairs[4];
+      prim::cuda::load_matrices(pairs, Traits::k_tile::step(base_, n, both));
+      prim::cuda::fragment_a k[2];
+      widen_pairs<typename Traits::code, false>(k, pairs);
+      words::template multiply_add<0>(warp_.scores[n], k[0], warp_.q[both]);
+      words::template multiply_add<1>(warp_.scores[n], k[1], warp_.q[both]);
+    }
+  }
+
   group_tile<Traits, State>& warp_;
   std::uint32_t base_;
 };
@@ -160,7 +215,7 @@ __device__ __forceinline__ bool update_row_max(group_tile<Traits, State>& warp) 
     for (int n = 0; n < Traits::key_groups; ++n) {
       most = fmaxf(most, fmaxf(warp.scores[n].at[e], warp.scores[n].at[2 + e]));
     }
-    tile_max[e] = most * warp.args.log2_scale;
+    tile_max[e] = most * warp.log2_scale(e);
     grown = grown || tile_max[e] > warp.row_max[e] + warp.args.rescale_above;
   }
   if (!prim::cuda::any_of_warp(grown)) return false;
@@ -193,18 +248,30 @@ __device__ __forceinline__ void gemm_pv(group_tile<Traits, State>& warp,
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       p[i] = prim::cuda::exp2_fast(
-          fmaf(warp.scores[n].at[i], warp.args.log2_scale, -warp.row_max[i % 2]));
+          fmaf(warp.scores[n].at[i], warp.log2_scale(i % 2), -warp.row_max[i % 2]));
     }
     warp.row_sum[0] += p[0] + p[2];
     warp.row_sum[1] += p[1] + p[3];
     prim::cuda::fragment_b2 weights{};
     weights.reg[0] = prim::cuda::transposed_tile(words::pack(p[0], p[1]));
     weights.reg[1] = prim::cuda::transposed_tile(words::pack(p[2], p[3]));
+    if constexpr (Traits::codes) {
 #pragma unroll
-    for (int d = 0; d < Traits::v_groups; ++d) {
-      prim::cuda::fragment_a v;
-      prim::cuda::load_matrices_transposed(v.reg, Traits::v_tile::step(base, n, d));
-      words::template multiply_add<0>(warp.out[d], v, weights);
+      for (int both = 0; both < Traits::v_groups / 2; ++both) {
+        std::uint32_t pairs[4];
+        prim::cuda::load_matrices_transposed(pairs, Traits::v_tile::step(base, n, both));
+        prim::cuda::fragment_a v[2];
+        widen_pairs<typename Traits::code, true>(v, pairs);
+        words::template multiply_add<0>(warp.out[2 * both], v[0], weights);
+        words::template multiply_add<0>(warp.out[2 * both + 1], v[1], weights);
+      }
+    } else {
+#pragma unroll
+      for (int d = 0; d < Traits::v_groups; ++d) {
+        prim::cuda::fragment_a v;
+        prim::cuda::load_matrices_transposed(v.reg, Traits::v_tile::step(base, n, d));
+        words::template multiply_add<0>(warp.out[d], v, weights);
+      }
     }
   }
 }
@@ -286,104 +353,5 @@ __device__ __forceinline__ bool join_parts(group_tile<Traits, State>& warp, std:
   }
   return true;
 }
-
-/// Maximum and denominator of head `e` of a lane in natural units.
-template <class Traits, class State>
-__device__ __forceinline__ prim::softmax_state state_of(const group_tile<Traits, State>& warp,
-                                                        int e) {
-  const float row_max = warp.row_max[e];
-  return {row_max == nothing_seen<Traits> ? prim::minus_infinity : row_max * ln_2,
-          sum_of_heads(warp.row_sum[e])};
-}
-
-/// What a block leaves, as `epilogue`.
-template <class Traits, class State>
-class group_epilogue {
-  using warp_type = group_tile<Traits, State>;
-
- public:
-  __device__ __forceinline__ group_epilogue(const warp_type& warp, std::uint32_t q_tile)
-      : args_(warp.args), block_(warp.block), warp_(warp), q_tile_(q_tile) {}
-
-  __device__ __forceinline__ void write_rows() const {
-    using tile = typename Traits::out_tile;
-    using words = prim::cuda::half_words<typename Traits::element>;
-    const int lane = warp_type::lane();
-    const int t = lane % 4, g = lane / 4;
-    const prim::softmax_state states[2] = {state_of(warp_, 0), state_of(warp_, 1)};
-    const int own_row = 2 * t + g % 2;  // of the lanes with two heads each finishes one
-    float own_scale = 0.0f;
-    if (own_row < block_.work.used) {
-      const query_row row = row_at(own_row);
-      const prim::softmax_result result = finished_sums<takes_codes(Traits::config)>(
-          args_, row.head, g % 2 == 0 ? states[0] : states[1]);
-      own_scale = result.scale;
-      if (g < 2) report(args_.call, block_.work.seq, row, result);
-    }
-    const float scales[2] = {__shfl_sync(prim::cuda::all_lanes, own_scale, t),
-                             __shfl_sync(prim::cuda::all_lanes, own_scale, t + 4)};
-    const auto for_each_word = [&](const auto& store) {
-#pragma unroll
-      for (int d = 0; d < Traits::v_groups; ++d) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float(&sums)[4] = warp_.out[d].at;
-          store(2 * d + half, prim::cuda::transposed_tile(words::pack(
-                                  sums[2 * half] * scales[0], sums[2 * half + 1] * scales[1])));
-        }
-      }
-    };
-    // Column 8 chunk + 2t of head g and the next: straight to where they belong, or gathered first.
-    if (args_.aligned_out) {
-      const query_row row = row_at(g);
-      std::uint16_t* const out = output_row<Traits>(args_, block_, row.query, row.head) + 2 * t;
-      for_each_word([&](int chunk, std::uint32_t word) {
-        if (g < block_.work.used) *reinterpret_cast<std::uint32_t*>(out + 8 * chunk) = word;
-      });
-      return;
-    }
-    for_each_word([&](int chunk, std::uint32_t word) {
-      prim::cuda::store_shared_4(
-          q_tile_ + tile::offset(static_cast<std::uint32_t>(g), static_cast<std::uint32_t>(chunk)) +
-              static_cast<std::uint32_t>(t) * 4,
-          word);
-    });
-    __syncwarp();
-    write_gathered_rows<Traits>(args_, block_, q_tile_, 0, block_.work.used);
-  }
-
-  template <class PlaceOf>
-  __device__ __forceinline__ void write_partials(const PlaceOf& place_of) const {
-    const int g = warp_type::lane() / 4;
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const prim::softmax_state state = state_of(warp_, e);
-      const int r = warp_type::lane() % 4 * 2 + e;
-      if (r >= block_.work.used) continue;
-      const std::int64_t at = place_of(r, row_at(r));
-      if (g == 0) {
-        args_.partial_stats[2 * at] = maximum_left(state);
-        args_.partial_stats[2 * at + 1] = state.denominator;
-      }
-      float* const out = args_.partial_out + at * args_.partial_stride + g;
-#pragma unroll
-      for (int d = 0; d < Traits::v_groups; ++d) {
-        out[16 * d] = warp_.out[d].at[e];
-        out[16 * d + 8] = warp_.out[d].at[2 + e];
-      }
-    }
-  }
-
- private:
-  /// The only query, and head `r` of the group.
-  __device__ __forceinline__ query_row row_at(int r) const {
-    return {0, block_.work.kv_head * static_cast<int>(args_.group.value) + r};
-  }
-
-  const launch_args& args_;
-  const State& block_;
-  const warp_type& warp_;
-  std::uint32_t q_tile_;
-};
 
 }  // namespace tessera::kernels::attention::sm80

@@ -78,7 +78,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
 
   __device__ __forceinline__ void begin(const key_pass<source>& pass, const key_tile& now) {
     pipeline_ = {};  // the first tile lies in stage 0
-    if constexpr (Traits::codes) {
+    if constexpr (Traits::has_token_scales) {
       const int first = now.index * Traits::block_kv;
       if (pass.k.scale0 != nullptr) {
         scales_of_keys_[0] = pass.k.template located<Traits::block_kv>(first).scales();
@@ -123,7 +123,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
   __device__ __forceinline__ void prefetch_values(const located_tile& tile) {
     this->copy_values(tile.from, tile.first, tile.limit, pipeline_.next_stage());
-    if constexpr (Traits::codes) {
+    if constexpr (Traits::has_token_scales) {
       if (tile.from.scale0 != nullptr) scales_of_values_[1] = tile.from.scales();
     }
     if constexpr (Traits::stages == 1) pipeline_.commit();
@@ -131,7 +131,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   __device__ __forceinline__ void prefetch_among(int) {}
   __device__ __forceinline__ void prefetch_keys(const located_tile& tile) {
     this->copy_keys(tile.from, tile.first, tile.limit, pipeline_.next_stage());
-    if constexpr (Traits::codes) {
+    if constexpr (Traits::has_token_scales) {
       if (tile.from.scale0 != nullptr) scales_of_keys_[1] = tile.from.scales();
     }
     pipeline_.commit();
@@ -148,7 +148,7 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   }
   __device__ __forceinline__ void advance() {
     pipeline_.advance();
-    if constexpr (Traits::codes) {
+    if constexpr (Traits::has_token_scales) {
       scales_of_keys_[0] = scales_of_keys_[1];
       scales_of_values_[0] = scales_of_values_[1];
     }
@@ -178,8 +178,8 @@ class kv_pipeline : public kv_tiles<Traits, State> {
   /// Grouped: looked up while another tile is worked on.
   std::conditional_t<Traits::grouped, located_tile, std::nullptr_t> values_ahead_{}, keys_ahead_{};
   /// Of the tile that is worked on and of the next one.
-  lane_scales<Traits::block_kv> scales_of_keys_[Traits::codes ? 2 : 1];
-  lane_scales<Traits::block_kv> scales_of_values_[Traits::codes ? 2 : 1];
+  lane_scales<Traits::block_kv> scales_of_keys_[Traits::has_token_scales ? 2 : 1];
+  lane_scales<Traits::block_kv> scales_of_values_[Traits::has_token_scales ? 2 : 1];
 };
 
 /// Keeps in registers where a thread's part of the next tile comes from (walks down keys and

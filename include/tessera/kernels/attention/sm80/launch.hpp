@@ -102,36 +102,6 @@ void set_features(launch_args& launched, const attention_kernel_args& args) {
   }
 }
 
-/// Where the list of a launch's work lies in its workspace, and partial results behind it.
-inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to) {
-  const schedule_sm80::listing& list = cut.list;
-  to.list.items = reinterpret_cast<work_item*>(workspace);
-  static_assert(sizeof(work_item) == schedule_sm80::bytes_of_item);
-  to.list.tiles = reinterpret_cast<planned_tile*>(to.list.items + list.items);
-  static_assert(sizeof(planned_tile) == schedule_sm80::bytes_of_tile);
-  int* numbers = reinterpret_cast<int*>(to.list.tiles + list.tiles);
-  const auto take = [&numbers](std::int64_t count) {
-    int* const first = numbers;
-    numbers += count;
-    return first;
-  };
-  to.list.order = take(list.items);
-  to.list.first_items = take(list.tiles + 1);
-  to.list.first_places = take(list.tiles + 1);
-  to.list.first_large = take(list.tiles + 1);
-  to.list.first_tiles = take(list.entries + 1);
-  to.list.tile_count = take(4);
-  to.list.most_tiles = static_cast<int>(list.tiles);
-  to.list.most_items = static_cast<int>(list.items);
-  to.list.apart = list.apart;
-  to.list.group_slots = list.group_slots;
-  to.list.place_rows = list.place_rows;
-  to.list.most_places = static_cast<int>(list.places);
-  to.partial_out = reinterpret_cast<float*>(workspace + schedule_sm80::list_bytes(list));
-  to.partial_stats = to.partial_out + cut.partial_rows * to.partial_stride;
-  join_rows(to.call);
-}
-
 template <class Kernel, class Hooks>
 launch_args launch_args_of(const attention_kernel_args& args, const schedule& cut,
                            std::byte* workspace) {
@@ -240,12 +210,14 @@ status launch_width(const launch_args& args, const Hooks& hooks, const launch_pl
   return prim::cuda::device_failure("kernel launch", code);
 }
 
-/// The same where the heads of single tokens are the columns of products.
-template <class Kernel, class Hooks>
+/// The same where the heads of single tokens are the columns of products. `Code`: of 8-bit pools.
+template <class Kernel, class Code = f8_e4m3, class Hooks>
 status launch_groups(const launch_args& args, const Hooks& hooks, const launch_place& place) {
-  using numbered = kernel_traits<Kernel, 0, group_tokens<false>>;
-  using listed = kernel_traits<Kernel, 0, group_tokens<true>>;
-  const auto of_items = &forward_kernel<Kernel, 0, group_tokens<true>, Hooks>;
+  using numbered_tokens = group_tokens_of<Kernel, false, Code>;
+  using listed_tokens = group_tokens_of<Kernel, true, Code>;
+  using numbered = kernel_traits<Kernel, 0, numbered_tokens>;
+  using listed = kernel_traits<Kernel, 0, listed_tokens>;
+  const auto of_items = &forward_kernel<Kernel, 0, listed_tokens, Hooks>;
   const schedule& cut = place.cut;
   const bool dependent = device_readiness<Kernel, Hooks>::dependent(place.device);
   cudaError_t code = cudaSuccess;
@@ -255,8 +227,8 @@ status launch_groups(const launch_args& args, const Hooks& hooks, const launch_p
     return launch_listed<Kernel>(of_items, args, hooks, place, listed::shared_bytes, dependent);
   } else {
     const dim3 grid(static_cast<unsigned>(cut.work_tiles), static_cast<unsigned>(cut.splits));
-    code = launch_parts<numbered>(&forward_kernel<Kernel, 0, group_tokens<false>, Hooks>, grid,
-                                  args, hooks, place.stream, dependent);
+    code = launch_parts<numbered>(&forward_kernel<Kernel, 0, numbered_tokens, Hooks>, grid, args,
+                                  hooks, place.stream, dependent);
     if (code == cudaSuccess && cut.splits > 1 && args.arrivals < 0) {
       code = launch_combine<Kernel>(args, cut.rows, place.stream, dependent);
     }
@@ -289,14 +261,21 @@ status launch_any(const launch_args& args, const Hooks& hooks, const launch_plac
 
 /// Picks the kernel for the elements of the pool.
 template <class Kernel, class Hooks>
-status launch_codes(const launch_args& args, const Hooks& hooks, const launch_place& place) {
+status launch_codes(const launch_args& args, const Hooks& hooks, const launch_place& place,
+                    bool grouped) {
+  const auto launch_code = [&](auto code) {
+    if constexpr (has_group_tokens<Kernel, Hooks>) {
+      if (grouped) return launch_groups<Kernel, decltype(code)>(args, hooks, place);
+    }
+    return launch_width<Kernel, 0, aligned_codes<decltype(code)>>(args, hooks, place);
+  };
   switch (args.call.pool_type) {
     case dtype::f8_e4m3:
-      return launch_width<Kernel, 0, aligned_codes<f8_e4m3>>(args, hooks, place);
+      return launch_code(f8_e4m3{});
     case dtype::f8_e5m2:
-      return launch_width<Kernel, 0, aligned_codes<f8_e5m2>>(args, hooks, place);
+      return launch_code(f8_e5m2{});
     default:
-      return launch_width<Kernel, 0, aligned_codes<std::int8_t>>(args, hooks, place);
+      return launch_code(std::int8_t{});
   }
 }
 
@@ -349,8 +328,8 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
     return done;
   const bool grouped = are_grouped_tokens<Kernel, Hooks>(args);
   if constexpr (has_group_tokens<Kernel, Hooks>) {
-    using numbered = kernel_traits<Kernel, 0, group_tokens<false>>;
-    using listed = kernel_traits<Kernel, 0, group_tokens<true>>;
+    using numbered = kernel_traits<Kernel, 0, group_tokens_of<Kernel, false>>;
+    using listed = kernel_traits<Kernel, 0, group_tokens_of<Kernel, true>>;
     if (grouped) {
       schedule_sm80::share_blocks(place.cut, Kernel::config, schedule_sm80::sizes_of(args),
                                   context.threads, parts_on<numbered>(place.device),
@@ -374,7 +353,7 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
               "q, k, v: not every row starts at a multiple of 16 bytes, which the row needs"};
     }
     if constexpr (Kernel::config.keys == key_storage::coded) {
-      return launch_codes<Kernel>(launched, hooks, place);
+      return launch_codes<Kernel>(launched, hooks, place, grouped);
     } else {
       if constexpr (has_group_tokens<Kernel, Hooks>) {
         if (grouped) return launch_groups<Kernel>(launched, hooks, place);

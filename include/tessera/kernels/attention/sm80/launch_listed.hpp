@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include <cuda_runtime.h>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/kernels/attention/common/prefix.hpp>
 #include <tessera/kernels/attention/sm80/forward.hpp>
 #include <tessera/kernels/attention/sm80/row_kernels.hpp>
 #include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
@@ -20,6 +22,36 @@
 namespace tessera::kernels::attention::sm80 {
 
 using schedule_sm80::schedule;
+
+/// Where the list of a launch's work lies in its workspace, and partial results behind it.
+inline void set_list(const schedule& cut, std::byte* workspace, launch_args& to) {
+  const schedule_sm80::listing& list = cut.list;
+  to.list.items = reinterpret_cast<work_item*>(workspace);
+  static_assert(sizeof(work_item) == schedule_sm80::bytes_of_item);
+  to.list.tiles = reinterpret_cast<planned_tile*>(to.list.items + list.items);
+  static_assert(sizeof(planned_tile) == schedule_sm80::bytes_of_tile);
+  int* numbers = reinterpret_cast<int*>(to.list.tiles + list.tiles);
+  const auto take = [&numbers](std::int64_t count) {
+    int* const first = numbers;
+    numbers += count;
+    return first;
+  };
+  to.list.order = take(list.items);
+  to.list.first_items = take(list.tiles + 1);
+  to.list.first_places = take(list.tiles + 1);
+  to.list.first_large = take(list.tiles + 1);
+  to.list.first_tiles = take(list.entries + 1);
+  to.list.tile_count = take(4);
+  to.list.most_tiles = static_cast<int>(list.tiles);
+  to.list.most_items = static_cast<int>(list.items);
+  to.list.apart = list.apart;
+  to.list.group_slots = list.group_slots;
+  to.list.place_rows = list.place_rows;
+  to.list.most_places = static_cast<int>(list.places);
+  to.partial_out = reinterpret_cast<float*>(workspace + schedule_sm80::list_bytes(list));
+  to.partial_stats = to.partial_out + cut.partial_rows * to.partial_stride;
+  join_rows(to.call);
+}
 
 /// Where and how the kernels of one call are launched.
 struct launch_place {

@@ -119,8 +119,14 @@ __device__ __forceinline__ void halve_queries(const launch_args& args, State& bl
   }
 }
 
-/// What products with a lane's rows become powers of 2 by, once modifiers have seen them
-/// (`unit_scores`) or at once.
+/// What products with a row become powers of 2 by, once modifiers have seen them (`unit_scores`) or
+/// at once. A scale of 0 would make NaN of hidden scores.
+template <class State>
+__device__ __forceinline__ float log2_scale_of_row(const launch_args& args, const State& block,
+                                                   int row) {
+  const float scale = args.log2_scale * (args.plain ? block.query_units.of[row] : 1.0f);
+  return scale < least_log2_scale ? least_log2_scale : scale;
+}
 template <class Traits, class State>
 __device__ __forceinline__ void load_log2_scales(warp_tile<Traits, State>& warp) {
 #pragma unroll
@@ -128,10 +134,7 @@ __device__ __forceinline__ void load_log2_scales(warp_tile<Traits, State>& warp)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row_of_thread<Traits>(static_cast<int>(threadIdx.x), m, half);
-      const float unit = warp.args.plain ? warp.block.query_units.of[row] : 1.0f;
-      const float scale = warp.args.log2_scale * unit;
-      // A scale of 0 would make NaN of hidden scores.
-      warp.log2_scales[m][half] = scale < least_log2_scale ? least_log2_scale : scale;
+      warp.log2_scales[m][half] = log2_scale_of_row(warp.args, warp.block, row);
     }
   }
 }
@@ -175,7 +178,7 @@ __device__ __forceinline__ void change_queries(const launch_args& args, State& b
     prim::cuda::store_shared_16(q_tile + at, four);
   }
   if constexpr (Traits::codes) {
-    if (!as_they_are) __syncthreads();
+    if (!as_they_are) sync_tiles<Traits>();
     halve_queries<Traits>(args, block, q_tile);
   }
   sync_tiles<Traits>();

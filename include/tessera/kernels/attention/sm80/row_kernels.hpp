@@ -40,6 +40,12 @@ constexpr bool has_grouped_own_tokens =
         backend::cuda_sm90&& schedule_sm80::has_group_tokens(own_row<Kernel>::config) &&
     !Hooks::has_logits && !Hooks::has_mask;
 
+/// How the tokens of such calls are read, of 8 bits if the row's pools are; all types of 8 bits
+/// take as much memory.
+template <class Kernel, bool Listed, class Code = f8_e4m3>
+using group_tokens_of = std::conditional_t<Kernel::config.keys == key_storage::coded,
+                                           group_codes<Code, Listed>, group_tokens<Listed>>;
+
 /// Warps with parts of the keys that a block may have on a device, each with memory of its own.
 template <class Traits>
 int parts_on(int device) {
@@ -71,9 +77,16 @@ auto forward_entries() {
                       entry_of<Kernel, any_widths[1], any_tokens, Hooks>(),
                       entry_of<Kernel, any_widths[2], any_tokens, Hooks>()};
   } else if constexpr (Kernel::config.keys == key_storage::coded) {
-    return std::array{entry_of<Kernel, 0, aligned_codes<f8_e4m3>, Hooks>(),
-                      entry_of<Kernel, 0, aligned_codes<f8_e5m2>, Hooks>(),
-                      entry_of<Kernel, 0, aligned_codes<std::int8_t>, Hooks>()};
+    const auto of_codes = []<class... Code>(Code...) {
+      if constexpr (has_group_tokens<Kernel, Hooks>) {
+        return std::array{entry_of<Kernel, 0, aligned_codes<Code>, Hooks>()...,
+                          entry_of<Kernel, 0, group_codes<Code, false>, Hooks>()...,
+                          entry_of<Kernel, 0, group_codes<Code, true>, Hooks>()...};
+      } else {
+        return std::array{entry_of<Kernel, 0, aligned_codes<Code>, Hooks>()...};
+      }
+    };
+    return of_codes(f8_e4m3{}, f8_e5m2{}, std::int8_t{});
   } else if constexpr (has_group_tokens<Kernel, Hooks>) {
     return std::array{entry_of<Kernel, 0, aligned_tokens, Hooks>(),
                       entry_of<Kernel, 0, single_tokens, Hooks>(),

@@ -58,6 +58,9 @@ struct single_tokens {};
 /// group, eight at most, are columns of products (group_tile.hpp). Of a list or not.
 template <bool Listed>
 struct group_tokens {};
+/// The same where elements of k and v have 8 bits.
+template <class Code, bool Listed>
+struct group_codes {};
 template <class Code>
 struct aligned_codes {};
 
@@ -71,11 +74,22 @@ struct code_of_tokens<aligned_codes<Code>> {
   static constexpr bool present = true;
   using type = Code;
 };
+template <class Code, bool Listed>
+struct code_of_tokens<group_codes<Code, Listed>> : code_of_tokens<aligned_codes<Code>> {};
 
 template <class Tokens>
 inline constexpr bool are_groups = false;
 template <bool Listed>
 inline constexpr bool are_groups<group_tokens<Listed>> = true;
+template <class Code, bool Listed>
+inline constexpr bool are_groups<group_codes<Code, Listed>> = true;
+/// Groups of a list, or that blocks find.
+template <class Tokens>
+inline constexpr bool are_listed_groups = false;
+template <>
+inline constexpr bool are_listed_groups<group_tokens<true>> = true;
+template <class Code>
+inline constexpr bool are_listed_groups<group_codes<Code, true>> = true;
 using schedule_sm80::most_grouped_heads;
 inline constexpr int most_parts = schedule_sm80::most_group_warps;
 /// Shared memory that such kernels have for the state of each warp's block.
@@ -166,8 +180,8 @@ struct kernel_traits {
 
   /// Tiles of keys and of values: one of 16-bit elements arrives while another is worked on, two of
   /// groups that have items, where any device has room; f32 keys arrive while values are worked on.
-  static constexpr bool has_third_stage = std::is_same_v<Tokens, group_tokens<true>> &&
-                                          bytes_with(3) + most_static_bytes <= least_shared_bytes;
+  static constexpr bool has_third_stage =
+      are_listed_groups<Tokens> && bytes_with(3) + most_static_bytes <= least_shared_bytes;
   static constexpr int stages = use_3xtf32 ? 1 : has_third_stage ? 3 : 2;
   static constexpr int shared_bytes = bytes_with(stages);
 
@@ -183,12 +197,14 @@ struct kernel_traits {
   /// What a block works on follows from its number and one length: little to compute before the
   /// first copies, which is much of the time of a small call.
   static constexpr bool single =
-      std::is_same_v<Tokens, single_tokens> || std::is_same_v<Tokens, group_tokens<false>>;
+      std::is_same_v<Tokens, single_tokens> || (are_groups<Tokens> && !are_listed_groups<Tokens>);
   /// Keys are the rows of products. Each warp of a block, whose number is threadIdx.y, has some of
   /// the block's keys, and tiles of its own.
   static constexpr bool grouped = are_groups<Tokens>;
   /// What a block does is an item that it looks up once, or finds by itself (planned_items.hpp).
   static constexpr bool keeps_items = grouped && !single;
+  /// Tokens of 8 bits may have scales of their own; not where heads are columns of products.
+  static constexpr bool has_token_scales = codes && !grouped;
 
   /// Kernels with Q in registers have others left to keep where the next keys and values come from
   /// and go to, so that less is computed for each tile; those of narrow heads also where a lane

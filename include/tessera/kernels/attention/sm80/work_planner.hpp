@@ -7,10 +7,10 @@
 
 #include <tessera/families/attention/schedule_sm80.hpp>
 #include <tessera/kernels/attention/sm80/planner_choice.hpp>
+#include <tessera/kernels/attention/sm80/planner_entries.hpp>
 #include <tessera/kernels/attention/sm80/planner_lists.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/prim/common/divisor.hpp>
-#include <tessera/prim/common/host_device.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm80 {
@@ -28,121 +28,6 @@ __device__ __forceinline__ int items_for(const launch_args& args, bool may_split
   return max(1, each.quotient(key_tiles + static_cast<int>(each.value) - 1));
 }
 
-/// Tiles that the rows of an entry make.
-template <class Kernel>
-__device__ __forceinline__ int row_tiles_of(const launch_args& args, const work_entry& entry) {
-  constexpr int rows = resolved(Kernel::config).block_q;
-  constexpr int own = schedule_sm80::own_config(Kernel::config).block_q;
-  return args.list.apart && !entry.is_prefix ? (entry.rows + own - 1) / own
-                                             : (entry.rows + rows - 1) / rows;
-}
-
-/// The keys that the group of a sequence shares, in whole tiles; -1: it has no group. As
-/// prefix_of_sequence finds them, whatever the numbers of the device are.
-template <class Kernel, bool Single>
-__device__ __forceinline__ int keys_of_group(const launch_args& args, const planner_state& state,
-                                             int sequence) {
-  const auto groups = static_cast<int>(args.call.prefixes.count);
-  if (!Single && groups > planner_groups) {
-    const auto prefix = prefix_of_sequence(args.call, sequence);
-    return prefix < 0 ? -1
-                      : whole_steps(args, static_cast<int>(keys_of_prefix(args.call, prefix)),
-                                    resolved(Kernel::config).block_kv);
-  }
-  int low = 0;
-  for (int high = groups; low < high;) {
-    const int middle = (low + high) / 2;
-    const bool before = state.group_begins[middle + 1] <= sequence;
-    low = before ? middle + 1 : low;
-    high = before ? high : middle;
-  }
-  return low < groups && state.group_begins[low] <= sequence ? state.group_keys[low] : -1;
-}
-
-/// One query of each sequence, the last token, which sees all keys that its window has.
-TESSERA_HD TESSERA_INLINE bool has_last_tokens(const attention_kernel_args& call) {
-  return call.q_len == 1 && call.cu_seqlens_q == nullptr && call.seqlens_q == nullptr &&
-         call.seqlens_k != nullptr && call.kv_end == nullptr && !call.top_left &&
-         call.window_right >= 0 && call.window_left >= 0;
-}
-/// Of all sequences, and the planner has what groups share in shared memory.
-__device__ __forceinline__ bool plans_single_queries(const attention_kernel_args& call) {
-  return has_last_tokens(call) && call.num_seqs == nullptr && call.prefixes.count <= planner_groups;
-}
-
-/// As entry_of, without the prefix. Of single queries few numbers are looked at: thousands of
-/// entries pass through one multiprocessor.
-template <class Kernel, bool Single>
-__device__ __forceinline__ work_entry entry_in_plan(const launch_args& args,
-                                                    const planner_state& state, int number) {
-  if constexpr (!Single) return entry_of(args, number, resolved(Kernel::config).block_kv, false);
-  const attention_kernel_args& call = args.call;
-  const auto groups = static_cast<int>(call.prefixes.count);
-  const auto batch = static_cast<int>(call.batch);
-  work_entry of;
-  of.is_prefix = number < groups;
-  if (of.is_prefix) {
-    const int keys = state.group_keys[number];
-    const int begin = max(0, min(state.group_begins[number], batch));
-    const int end = max(0, min(state.group_begins[number + 1], batch));
-    of.seq.k_len = keys;
-    of.seq.q_len = keys > 0 ? end - begin : 0;
-  } else {
-    of.seq.q_len = 1;
-    of.seq.k_len = cut_to(cut_to(call.seqlens_k[number - groups], call.kv_len), call.most_keys);
-  }
-  of.rows = static_cast<int>(of.seq.q_len) * static_cast<int>(args.group.value);
-  return of;
-}
-
-/// Keys of a tile of rows of an entry, in tiles of `block_kv`, a constant.
-template <mask_mode Mode, bool Single>
-__device__ __forceinline__ key_range keys_of_tile(const launch_args& args, const work_entry& entry,
-                                                  const work_tile& work, int block_kv) {
-  if (entry.is_prefix) {
-    key_range keys;
-    keys.last_tile = static_cast<int>(entry.seq.k_len) / block_kv;
-    return keys;
-  }
-  if constexpr (Single) return keys_of_single(args, work, block_kv);
-  return visible_keys(args, work, visibility_of<Mode>(args.call, entry.seq), block_kv);
-}
-
-/// Tile `part` of an entry, and its keys.
-template <class Kernel, bool Single>
-__device__ __forceinline__ planned_tile planned_tile_of(const launch_args& args,
-                                                        const planner_state& state, int number,
-                                                        int part) {
-  constexpr attention_config config = resolved(Kernel::config);
-  constexpr attention_config own = schedule_sm80::own_config(Kernel::config);
-  const work_entry entry = entry_in_plan<Kernel, Single>(args, state, number);
-  const bool apart =
-      schedule_sm80::has_own_kernel(Kernel::config) && args.list.apart && !entry.is_prefix;
-  planned_tile planned;
-  planned.entry = number;
-  // The last rows of a sequence first: they see most keys.
-  const int block_q = apart ? own.block_q : config.block_q;
-  planned.first_row = (row_tiles_of<Kernel>(args, entry) - 1 - part) * block_q;
-  const work_tile work = tile_of(entry, 0, planned.first_row, block_q);
-  const key_range keys =
-      apart ? keys_of_tile<config.mask, Single>(args, entry, work, own.block_kv)
-            : keys_of_tile<config.mask, Single>(args, entry, work, config.block_kv);
-  planned.first_tile = keys.first_tile;
-  planned.last_tile = static_cast<unsigned>(keys.last_tile);
-  planned.joined = entry.is_prefix ? 1 : 0;
-  const auto prefixes = static_cast<int>(args.call.prefixes.count);
-  if (prefixes > 0 && !entry.is_prefix && entry.used) {
-    const int shared = keys_of_group<Kernel, Single>(args, state, number - prefixes);
-    if (shared >= 0) {
-      planned.joined = 1;
-      planned.first_tile =
-          max(keys.first_tile, apart ? shared / own.block_kv : shared / config.block_kv);
-      planned.last_tile = static_cast<unsigned>(max(keys.last_tile, planned.first_tile));
-    }
-  }
-  return planned;
-}
-
 /// How many of the tiles of rows, of which there are `tiles`, are those of groups.
 template <class FirstTiles>
 __device__ __forceinline__ int tiles_of_groups(const launch_args& args,
@@ -152,17 +37,18 @@ __device__ __forceinline__ int tiles_of_groups(const launch_args& args,
 }
 
 /// Tiles of rows and their keys, and how many keys those have that are cut; returns how many there
-/// are. `Single`: of single queries, which have code of their own, so that it is short.
-template <class Kernel, bool Single, class Tiles, class FirstTiles>
+/// are. `Plain`: see plans_plain_queries; these have code of their own, so that it is short.
+template <class Kernel, bool Plain, class Tiles, class FirstTiles>
 __device__ __forceinline__ int plan_tiles(const launch_args& args, const Tiles& planned_tiles,
                                           const FirstTiles& first_tiles, planner_state& state) {
   const work_list& list = args.list;
+  const plan_numbers plain = Plain ? plan_numbers_of(args.call) : plan_numbers{};
   const int entries = entries_of(args.call);
   const int tiles =
       sums_of<1>(
           entries, {{list.most_tiles}}, state,
           [&](int entry) -> numbers<1> {
-            const work_entry of = entry_in_plan<Kernel, Single>(args, state, entry);
+            const work_entry of = entry_in_plan<Kernel, Plain>(args, state, plain, entry);
             return {{min(row_tiles_of<Kernel>(args, of), list.most_tiles)}};
           },
           [&](int entry, const numbers<1>& first) { first_tiles.set(entry, first.of[0]); })
@@ -173,7 +59,7 @@ __device__ __forceinline__ int plan_tiles(const launch_args& args, const Tiles& 
   int longest = 0;
   int longest_of_groups = 0;
   visit_parts(first_tiles, groups, entries, 0, 1, [&](int entry, int part, int tile) {
-    const planned_tile planned = planned_tile_of<Kernel, Single>(args, state, entry, part);
+    const planned_tile planned = planned_tile_of<Kernel, Plain>(args, state, plain, entry, part);
     planned_tiles.set(tile, planned);
     const int keys = planned.keys();
     if (tile < apart_tiles) {
@@ -208,10 +94,11 @@ template <class Kernel>
 __device__ __forceinline__ void fetch_numbers(const launch_args& args, planner_state& state) {
   const attention_kernel_args& call = args.call;
   const auto thread = static_cast<int>(threadIdx.x);
-  if (call.seqlens_k != nullptr) {
+  for (const std::int32_t* const of : {call.seqlens_k, call.cu_seqlens_q}) {
+    if (of == nullptr) continue;
     for (int i = thread; i < call.batch; i += planner_threads) {
       [[maybe_unused]] int read;
-      asm volatile("ld.global.ca.s32 %0, [%1];" : "=r"(read) : "l"(call.seqlens_k + i));
+      asm volatile("ld.global.ca.s32 %0, [%1];" : "=r"(read) : "l"(of + i));
     }
   }
   const std::int64_t groups = call.prefixes.count;
@@ -254,7 +141,7 @@ __global__ void __launch_bounds__(planner_threads, 1)
   fetch_numbers<Kernel>(args, state);
   __syncthreads();
 
-  const int tiles = plans_single_queries(args.call)
+  const int tiles = plans_plain_queries(args.call)
                         ? plan_tiles<Kernel, true>(args, planned_tiles, first_tiles, state)
                         : plan_tiles<Kernel, false>(args, planned_tiles, first_tiles, state);
   const int group_tiles = tiles_of_groups(args, first_tiles, tiles);

@@ -141,7 +141,8 @@ __device__ __forceinline__ work_tile single_work_tile(const launch_args& args, i
 /// kernel for a type, by the launch.
 template <class Traits>
 __device__ __forceinline__ bool has_single_queries(const launch_args& args) {
-  if constexpr (Traits::codes && Traits::config.phase == attention_phase::decode) {
+  if constexpr (Traits::codes && !Traits::grouped &&
+                Traits::config.phase == attention_phase::decode) {
     return args.single;
   }
   return Traits::single;
