@@ -116,7 +116,7 @@ class consumer {
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
         kept.draw(args_, planned, lane_, warpgroup_, tile);
-        kept.apply(lane_);
+        kept.apply(args_, lane_);
       }
       round_weights(lane_);
 #pragma unroll
@@ -233,7 +233,7 @@ class consumer {
                            : follow_maximum(lane_, args_, uncapped, factors());
     if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
     if (keeps_keys) release_keys();
-    kept.apply(lane_);
+    kept.apply(args_, lane_);
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.
