@@ -116,7 +116,7 @@ class consumer {
       if constexpr (Traits::drops) {
         kept_weights<Traits> kept;
         kept.draw(args_, planned, lane_, warpgroup_, tile);
-        kept.apply(args_, lane_);
+        kept.apply(lane_);
       }
       round_weights(lane_);
 #pragma unroll
@@ -231,9 +231,19 @@ class consumer {
                                  },
                                  [&] { kept.draw(args_, planned, lane_, warpgroup_, tile); })
                            : follow_maximum(lane_, args_, uncapped, factors());
-    if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
-    if (keeps_keys) release_keys();
-    kept.apply(args_, lane_);
+    if constexpr (Traits::drops && !Traits::begins_draws) {
+      // Of three warpgroups: calls without dropout do not look at bits, with it both are one block.
+      if (args_.call.dropout) {
+        exponentiate(lane_, args_, uncapped, lane_.sum);
+        kept.apply(lane_);
+      } else {
+        exponentiate(lane_, args_, uncapped, lane_.sum);
+      }
+    } else {
+      if constexpr (!Traits::trusts_reference) exponentiate(lane_, args_, uncapped, lane_.sum);
+      if (keeps_keys) release_keys();
+      kept.apply(lane_);
+    }
     prim::cuda::keep_in_place(lane_.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.

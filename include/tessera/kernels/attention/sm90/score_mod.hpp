@@ -319,10 +319,8 @@ struct kept_weights {
   }
 
   /// Weights, which the row's sum has already, become 0 where dropout takes them.
-  __device__ __forceinline__ void apply(const launch_args& args, lane_tile<Traits>& lane) const {
+  __device__ __forceinline__ void apply(lane_tile<Traits>& lane) const {
     if constexpr (Traits::drops) {
-      // A branch costs rows of two warpgroups more than what it spares calls without dropout.
-      if (!Traits::begins_draws && !args.call.dropout) return;
 #pragma unroll
       for (int i = 0; i < Traits::block_kv / 2; ++i) {
         lane.scores[i] = (bits[i / 32] >> i % 32 & 1u) != 0 ? lane.scores[i] : 0.0f;
