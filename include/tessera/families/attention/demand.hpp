@@ -43,7 +43,7 @@ struct attention_demand {
   std::int64_t window_left = -1;  ///< -1: unbounded
   std::int64_t window_right = -1;
   attention_sizes sizes{};
-  std::int64_t page_size = 0;      ///< tokens of a page; 0: keys are contiguous
+  std::int64_t page_size = 0;  ///< tokens of a page; 0: keys are contiguous
   /// Of sequences whose first pages are read once for all; `alone`: bits must not depend on them.
   std::int64_t prefix_groups = 0;
   static constexpr std::int64_t alone = -1;
