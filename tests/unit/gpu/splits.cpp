@@ -322,6 +322,7 @@ TEST(estimates, of_single_tokens_over_pages_have_the_kernels_of_the_launch) {
     change(changed);
     EXPECT_EQ(work_of(changed).launches, 3) << "a list, the work, what combines it";
   }
+  EXPECT_EQ(work_of(without_batch(tokens(128, 8192))).launches, 3) << "split by their own length";
   EXPECT_EQ(work_of(tokens(1, 32768)).splits, 16 * 4) << "blocks, and warps of each";
   EXPECT_EQ(work_of(tokens(16, 2048)).launches, 1) << "warps of a block have all keys";
   EXPECT_EQ(work_of(tokens(16, 2048)).splits, 4);

@@ -360,6 +360,8 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
         static_cast<std::size_t>(split.tiles * split.parts * (split.tiles > 0)) * 192 * 136 * 4);
     const bool all = split.tiles == cut.work_tiles;
     EXPECT_EQ(estimate_of(hopper, sizes).splits, all ? split.parts : 1);
+    const attention_facts alone = facts_of(without_batch(sizes.demand()));
+    EXPECT_EQ(estimate_of(hopper, alone, 132).splits, 1) << "bits do not depend on the batch";
   }
   // 32 heads of 43 tiles: 1320 fill ten waves, and 56 are left.
   const auto last_wave =

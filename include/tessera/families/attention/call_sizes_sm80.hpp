@@ -64,18 +64,26 @@ constexpr bool has_group_tokens(const attention_config& row) noexcept {
          config.features.without(base_features | attention_feature::soft_cap).empty() &&
          config.tiling.warps == 1 && config.block_q == 16;
 }
+/// Warps of a block of such a row's kernel: as many as blocks of a warp find room side by side.
+constexpr int group_warps_of(const attention_config& row) noexcept {
+  return std::clamp(resolved(row).tiling.blocks_per_sm, 1, most_group_warps);
+}
 /// Whether such a kernel takes the keys that sequences have of their own.
 constexpr bool are_grouped(const attention_config& row, const call_sizes& sizes) noexcept {
   const bool codes = resolved(row).keys == key_storage::coded;
   return has_group_tokens(row) && sizes.plain_tokens && codes == sizes.pool_codes &&
          sizes.group() <= most_grouped_heads;
 }
+/// And whether there are no others.
+constexpr bool are_all_grouped(const attention_config& row, const call_sizes& sizes) noexcept {
+  return are_grouped(row, sizes) && sizes.prefixes == 0;
+}
 
 /// Sequences of single tokens whose lengths every block looks at instead of at a list.
 inline constexpr std::int64_t most_planned_sequences = 1024;
 /// Whether the blocks of a batch that is long to read find their items by themselves.
 constexpr bool finds_items(const attention_config& row, const call_sizes& sizes) noexcept {
-  return are_grouped(row, sizes) && sizes.prefixes == 0 && !sizes.batch_invariant &&
+  return are_all_grouped(row, sizes) && !sizes.batch_invariant &&
          sizes.batch <= most_planned_sequences;
 }
 
@@ -113,8 +121,7 @@ constexpr call_sizes sizes_of(const attention_kernel_args& args) noexcept {
                           : 0,
       .prefixes = reads_prefixes_once(args) ? args.prefixes.count : 0,
       .batch_invariant = args.batch_invariant,
-      .plain_tokens = args.pages.page_size > 0 && !packed && args.q_len == 1 && !args.top_left &&
-                      args.window_left >= 0 && args.window_right >= 0 && args.soft_cap <= 0.0f &&
+      .plain_tokens = args.pages.page_size > 0 && has_last_tokens(args) && args.soft_cap <= 0.0f &&
                       (args.k_scales == nullptr || is_of_codes(args.pool_type)) &&
                       args.k_token_scales.data == nullptr && args.v_token_scales.data == nullptr,
       .pool_codes = is_of_codes(args.pool_type)};
@@ -143,7 +150,8 @@ constexpr call_sizes sizes_of(const attention_demand& demand) noexcept {
                   ? 0
                   : bytes_of_key(sizes.head_dim, sizes.v_head_dim,
                                  demand.pool_type != dtype::none ? demand.pool_type : demand.type),
-          .prefixes = demand.prefix_groups,
+          .prefixes = std::max<std::int64_t>(0, demand.prefix_groups),
+          .batch_invariant = demand.prefix_groups == attention_demand::alone,
           .plain_tokens = demand.page_size > 0 && sizes.q_len == 1 && !demand.top_left &&
                           demand.features.without(base_features).empty() &&
                           !demand.features.has(attention_feature::varlen),

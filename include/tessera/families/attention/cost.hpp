@@ -100,7 +100,7 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   const auto parts = rows_and_groups(facts, seen);
   const auto schedule = schedule_sm80::shared_schedule_of(
       config, schedule_sm80::sizes_of(facts.demand), multiprocessors,
-      schedule_sm80::most_group_warps, schedule_sm80::most_group_warps);
+      schedule_sm80::group_warps_of(config), schedule_sm80::group_warps_of(config));
   // What sequences do not share may be another kernel's.
   const attention_config own = schedule.list.apart ? schedule_sm80::own_config(config) : config;
   const block_work own_work = work_of_blocks(own, parts[0]);
@@ -134,11 +134,12 @@ inline work_estimate estimate_on_gpu(const attention_config& config, const atten
   return work;
 }
 
-/// Keys of the tiles that a warpgroup's rows are multiplied with, of which they see `seen`. Where
-/// rows see different keys their last one lies anywhere in its tile, in steps of 16, but where
-/// tiles are as long as a warpgroup has rows: those of both then end together.
+/// Keys of the tiles that a warpgroup's rows are multiplied with, of which they see `seen`, the
+/// first and the last row `spread` keys apart. Where rows see different keys their last one lies
+/// anywhere in its tile, in steps of 16, but where tiles are as long as a warpgroup has rows: those
+/// of both then end together.
 inline double keys_of_sm90_tiles(const attention_config& config, const attention_facts& facts,
-                                 double seen) noexcept {
+                                 double seen, double spread) noexcept {
   const double block = config.block_kv;
   if (facts.demand.mask == mask_mode::full || seen < block) {
     return std::max(1.0, std::ceil(seen / block)) * block;
@@ -147,7 +148,7 @@ inline double keys_of_sm90_tiles(const attention_config& config, const attention
   // Behind a window keys begin anywhere in a tile too, and those of a warpgroup's rows apart. How
   // wider heads compare there was not measured.
   const bool begins_inside = facts.demand.window_left >= 0 && config.head_dim <= 64;
-  return seen + end + (begins_inside ? 32 + end : 0);
+  return seen + end + (begins_inside ? spread / 2 + end : 0);
 }
 
 /// What a cuda_sm90 row does: tiles of block_q rows, of which a multiprocessor has one at a time.
@@ -161,7 +162,7 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   const double spread =
       facts.demand.mask == mask_mode::full ? 0.0 : 64.0 / std::max(1, cut.heads_of_tile);
   const double seen = std::min(static_cast<double>(sizes.kv_len), facts.visible_keys + spread / 2);
-  const double keys = keys_of_sm90_tiles(config, facts, seen);
+  const double keys = keys_of_sm90_tiles(config, facts, seen, spread);
   work_estimate work;
   work.flops = 2 * tiles * config.block_q * keys * (config.head_dim + config.v_head_dim);
   // Parts of the rate of wgmma as measured on an H200 (bench/results). The first tile of keys waits

@@ -43,8 +43,10 @@ struct attention_demand {
   std::int64_t window_left = -1;  ///< -1: unbounded
   std::int64_t window_right = -1;
   attention_sizes sizes{};
-  std::int64_t page_size = 0;      ///< tokens of a page; 0: keys are contiguous
-  std::int64_t prefix_groups = 0;  ///< of sequences whose first pages are read once for all
+  std::int64_t page_size = 0;  ///< tokens of a page; 0: keys are contiguous
+  /// Of sequences whose first pages are read once for all; `alone`: bits must not depend on them.
+  std::int64_t prefix_groups = 0;
+  static constexpr std::int64_t alone = -1;
 
   constexpr key_storage keys() const noexcept {
     return page_size > 0 ? key_storage::paged : key_storage::contiguous;
@@ -265,7 +267,7 @@ constexpr attention_demand demand_of(ragged_page_op, const ragged_page_args& arg
 /// against 2048 keys if that is what they are on average, else as 512 tokens.
 constexpr attention_demand without_batch(attention_demand demand) noexcept {
   demand.sizes.batch = 1;
-  demand.prefix_groups = 0;
+  demand.prefix_groups = attention_demand::alone;
   if (demand.features.has(attention_feature::varlen)) {
     demand.sizes.q_len = demand.sizes.q_len > 1 ? 512 : 1;
     demand.sizes.kv_len = demand.sizes.q_len > 1 ? 512 : 2048;

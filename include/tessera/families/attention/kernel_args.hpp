@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tessera/prim/common/host_device.hpp>
 #include <tessera/spec/dtype.hpp>
 
 namespace tessera {
@@ -173,6 +174,13 @@ struct attention_kernel_args {
 constexpr bool reads_prefixes_once(const attention_kernel_args& args) noexcept {
   return args.prefixes.count > 0 && !args.batch_invariant && args.window_left == unbounded &&
          args.positions.slopes == nullptr && args.positions.bias == nullptr;
+}
+
+/// One query of each sequence, the last token, which sees all keys that its window has.
+TESSERA_HD constexpr bool has_last_tokens(const attention_kernel_args& args) noexcept {
+  return args.q_len == 1 && args.cu_seqlens_q == nullptr && args.seqlens_q == nullptr &&
+         args.seqlens_k != nullptr && args.kv_end == nullptr && !args.top_left &&
+         args.window_right >= 0 && args.window_left >= 0;
 }
 
 }  // namespace tessera

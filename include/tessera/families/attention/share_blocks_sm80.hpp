@@ -79,14 +79,21 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
 }
 
+/// The same to the cut of any call, if it is one of those; whether it is.
+constexpr bool share_if_grouped(schedule& cut, const attention_config& config,
+                                const call_sizes& sizes, int multiprocessors, int most_parts,
+                                int most_planned_parts) noexcept {
+  if (!are_all_grouped(config, sizes)) return false;
+  share_blocks(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
+  return true;
+}
+
 /// The cut of any call on a device whose blocks have room for so many such warps.
 constexpr schedule shared_schedule_of(const attention_config& config, const call_sizes& sizes,
                                       int multiprocessors, int most_parts,
                                       int most_planned_parts) noexcept {
   schedule cut = schedule_of(config, sizes, multiprocessors);
-  if (are_grouped(config, sizes) && sizes.prefixes == 0) {
-    share_blocks(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
-  }
+  share_if_grouped(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
   return cut;
 }
 

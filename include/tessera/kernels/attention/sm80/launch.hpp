@@ -326,16 +326,8 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   if (status done = check_lengths(args, place.cut); !done) return done;
   if (status done = device_readiness<Kernel, Hooks>::ready_current(place.device); !done)
     return done;
-  const bool grouped = are_grouped_tokens<Kernel, Hooks>(args);
-  if constexpr (has_group_tokens<Kernel, Hooks>) {
-    using numbered = kernel_traits<Kernel, 0, group_tokens_of<Kernel, false>>;
-    using listed = kernel_traits<Kernel, 0, group_tokens_of<Kernel, true>>;
-    if (grouped) {
-      schedule_sm80::share_blocks(place.cut, Kernel::config, schedule_sm80::sizes_of(args),
-                                  context.threads, parts_on<numbered>(place.device),
-                                  parts_on<listed>(place.device));
-    }
-  }
+  [[maybe_unused]] const bool grouped =
+      share_group_tokens<Kernel, Hooks>(place.cut, args, context.threads, place.device);
   if constexpr (are_paged(Kernel::config.keys)) {
     if (status done = write_new_tokens<Kernel>(args, place.stream); !done) return done;
   }

@@ -118,8 +118,7 @@ cudaError_t launch_apart(const void* forward, const LaunchGroups& launch_groups,
                          const launch_args& args, const Hooks& hooks, const launch_place& place,
                          bool dependent) {
   if constexpr (has_grouped_own_tokens<Kernel, Hooks>) {
-    if (has_last_tokens(args.call) &&
-        schedule_sm80::are_grouped(own_row<Kernel>::config, schedule_sm80::sizes_of(args.call))) {
+    if (schedule_sm80::are_grouped(own_row<Kernel>::config, schedule_sm80::sizes_of(args.call))) {
       return launch_beside<Kernel, group_tokens<true>>(forward, launch_groups, args, hooks, place,
                                                        dependent);
     }

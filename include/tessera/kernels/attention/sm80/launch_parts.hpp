@@ -27,13 +27,16 @@ bool has_plain_logits(const attention_kernel_args& args) {
          !mods::has_cap(args) && !mods::has_bias(args);
 }
 
-/// True if the heads of each group are the columns of products.
+/// True if the heads of each group are the columns of products, for whose warps a block of the
+/// device has room: `cut` has parts for them then.
 template <class Kernel, class Hooks>
-bool are_grouped_tokens(const attention_kernel_args& args) {
+bool share_group_tokens(schedule_sm80::schedule& cut, const attention_kernel_args& args,
+                        int multiprocessors, int device) {
   if constexpr (has_group_tokens<Kernel, Hooks>) {
-    return has_last_tokens(args) &&
-           schedule_sm80::are_grouped(Kernel::config, schedule_sm80::sizes_of(args)) &&
-           !reads_prefixes_once(args);
+    return schedule_sm80::share_if_grouped(
+        cut, Kernel::config, schedule_sm80::sizes_of(args), multiprocessors,
+        parts_on<kernel_traits<Kernel, 0, group_tokens_of<Kernel, false>>>(device),
+        parts_on<kernel_traits<Kernel, 0, group_tokens_of<Kernel, true>>>(device));
   }
   return false;
 }

@@ -44,20 +44,14 @@ __device__ __forceinline__ int keys_of_group(const launch_args& args, const plan
   return low < groups && state.group_begins[low] <= sequence ? state.group_keys[low] : -1;
 }
 
-/// One query of each sequence, the last token, which sees all keys that its window has.
-TESSERA_HD TESSERA_INLINE bool has_last_tokens(const attention_kernel_args& call) {
-  return call.q_len == 1 && call.cu_seqlens_q == nullptr && call.seqlens_q == nullptr &&
-         call.seqlens_k != nullptr && call.kv_end == nullptr && !call.top_left &&
-         call.window_right >= 0 && call.window_left >= 0;
-}
 /// Packed queries that are the last tokens of their sequences.
 TESSERA_HD TESSERA_INLINE bool has_packed_last_tokens(const attention_kernel_args& call) {
   return call.cu_seqlens_q != nullptr && call.cu_seqlens_k == nullptr &&
          call.seqlens_k != nullptr && !call.top_left && call.window_right >= 0 &&
          call.window_left >= 0;
 }
-/// Of all sequences, and the planner has what groups share in shared memory; or packed, and nothing
-/// is shared.
+/// Single last tokens of all sequences, and the planner has what groups share in shared memory; or
+/// packed ones, and nothing is shared.
 __device__ __forceinline__ bool plans_plain_queries(const attention_kernel_args& call) {
   const auto groups = call.prefixes.count;
   return (has_last_tokens(call) && call.num_seqs == nullptr && groups <= planner_groups) ||

@@ -52,9 +52,9 @@ int parts_on(int device) {
   int bytes = 0;
   const cudaError_t code =
       cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return code == cudaSuccess
-             ? std::clamp((bytes - most_static_bytes) / Traits::shared_bytes, 1, most_parts)
-             : 1;
+  return code == cudaSuccess ? std::clamp((bytes - most_static_bytes) / Traits::shared_bytes, 1,
+                                          schedule_sm80::most_group_warps)
+                             : 1;
 }
 
 template <class Kernel, int Width, class Tokens, class Hooks>

@@ -91,7 +91,6 @@ inline constexpr bool are_listed_groups<group_tokens<true>> = true;
 template <class Code>
 inline constexpr bool are_listed_groups<group_codes<Code, true>> = true;
 using schedule_sm80::most_grouped_heads;
-inline constexpr int most_parts = schedule_sm80::most_group_warps;
 /// Shared memory that such kernels have for the state of each warp's block.
 inline constexpr int grouped_state_bytes = 1024;
 
@@ -186,7 +185,8 @@ struct kernel_traits {
   static constexpr int shared_bytes = bytes_with(stages);
 
   /// Of the largest block, and how many such blocks a multiprocessor has at least.
-  static constexpr int most_threads = are_groups<Tokens> ? most_parts * threads : threads;
+  static constexpr int most_threads =
+      are_groups<Tokens> ? schedule_sm80::most_group_warps * threads : threads;
   static constexpr int blocks_per_sm = are_groups<Tokens> ? 1 : shape.threads.blocks_per_sm;
 
   /// The blocks that end last combine the splits. Larger blocks, where every register counts, leave

@@ -235,9 +235,12 @@ class consumer {
                                  },
                                  [&] { kept.draw(args_, planned, lane_, warpgroup_, tile); })
                            : follow_maximum(lane, args_, uncapped, factors());
-    if constexpr (!Traits::trusts_reference) exponentiate(lane, args_, uncapped, lane.sum);
-    if (keeps_keys) release_keys();
-    kept.apply(lane_);
+    if constexpr (Traits::trusts_reference) {
+      if (keeps_keys) release_keys();
+      kept.apply(lane_);
+    } else {
+      exponentiate_kept(lane, args_, uncapped, kept);
+    }
     prim::cuda::keep_in_place(lane.scores);
     // The wait's loop ends a basic block: without one, ptxas moves exponentials behind the wait
     // below, where they have no products beside them.

@@ -347,4 +347,19 @@ struct kept_weights {
   }
 };
 
+/// `exponentiate` for the row's sums, and what dropout leaves of the weights. Of three warpgroups
+/// both are one block, and calls without dropout have a text of their own, which looks at no bits.
+template <class Traits, class Part>
+__device__ __forceinline__ void exponentiate_kept(lane_tile<Part>& lane, const launch_args& args,
+                                                  bool uncapped, const kept_weights<Traits>& kept) {
+  if constexpr (!Traits::drops) {
+    exponentiate(lane, args, uncapped, lane.sum);
+  } else if (Traits::begins_draws || args.call.dropout) {
+    exponentiate(lane, args, uncapped, lane.sum);
+    kept.apply(lane);
+  } else {
+    exponentiate(lane, args, uncapped, lane.sum);
+  }
+}
+
 }  // namespace tessera::kernels::attention::sm90

@@ -163,10 +163,13 @@ __device__ __forceinline__ void largest_scores(const lane_tile<Traits>& lane,
 
 /// Rows of 16 bits that trust their reference: where the largest score of a lane is so far below
 /// the reference of its row, in powers of 2, scores are so different that later ones may well pass
-/// the reference by more than weights can, which is 2^64, of f16 2^8.
-constexpr float far_below_of(dtype type) {
-  return type == dtype::f16 ? 8.0f : 56.0f;
-}
+/// the reference by more than weights can (`most_of_tile`). Warps that look are waited for by those
+/// that do not, so that few sizes of scores should have both. Distances part the scores of a tile
+/// more than later ones pass them.
+template <class Traits>
+inline constexpr float far_below = Traits::config.type == dtype::f16
+                                       ? (Traits::adds_distances ? 16.0f : 8.0f)
+                                       : (Traits::divides_weights ? 56.0f : 68.0f);
 
 /// True if the largest scores of a lane of the warp lie far below its rows' references. Not those
 /// of rows that see nothing of the tile, or are not used. Distances part the scores of different
@@ -182,7 +185,7 @@ __device__ __forceinline__ bool lie_far_below(const lane_tile<Traits>& lane,
                             ? prim::cuda::maximum_of_quad(most[half]) * log2_scale
                             : reference_of(lane, half);
     const float below = fmaf(-most[half], log2_scale, above);
-    far |= below > far_below_of(Traits::config.type) && below < -nothing_seen<Traits> / 2;
+    far |= below > far_below<Traits> && below < -nothing_seen<Traits> / 2;
   }
   return prim::cuda::any_of_warp(far);
 }
@@ -278,7 +281,7 @@ __device__ __forceinline__ bool exponentiate(lane_tile<Traits>& lane, const laun
   }
   sum[0] = chain[0] + chain[1];
   sum[1] = chain[2] + chain[3];
-  constexpr float most = most_of_tile(Traits::config.type);
+  constexpr float most = most_of_tile(Traits::config.type, Traits::divides_weights);
   if constexpr (Traits::codes_of_heads) {
     return chain[0] > most || chain[1] > most || chain[2] > most || chain[3] > most;
   }

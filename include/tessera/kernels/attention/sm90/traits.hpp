@@ -278,9 +278,12 @@ constexpr float growth_of(const attention_config& config) {
   return config.type == dtype::f16 ? 8.0f : 16.0f;
 }
 /// Sums of a lane's weights of a tile (f8_e4m3: of a chain) up to here hold none that is too large
-/// to be rounded, and leave room for sums of values.
-constexpr float most_of_tile(dtype type) {
-  return type == dtype::f8_e4m3 ? 448.0f : type == dtype::f16 ? 65504.0f : 18446744073709551616.0f;
+/// to be rounded, and leave room for those of all tiles, and for sums of values.
+constexpr float most_of_tile(dtype type, bool divides) {
+  return type == dtype::f8_e4m3 ? 448.0f
+         : type == dtype::f16   ? 65504.0f
+         : divides              ? 0x1p64f
+                                : 0x1p100f;
 }
 
 /// A soft cap in units of products x: cap * tanh(x * scale / cap) / scale.

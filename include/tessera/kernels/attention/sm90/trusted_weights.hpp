@@ -152,7 +152,7 @@ __device__ __forceinline__ bool exponentiate_pairs(lane_tile<Traits>& lane, cons
   }
   sum[0] = chain[0] + chain[1];
   sum[1] = chain[2] + chain[3];
-  constexpr float most = most_of_tile(Traits::config.type);
+  constexpr float most = most_of_tile(Traits::config.type, Traits::divides_weights);
   return sum[0] > most || sum[1] > most;
 }
 
