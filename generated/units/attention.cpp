@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "fee02456f0d26032";
-  if (kind == device_kind::cuda) return "d10f1f44a61da536";
+  if (kind == device_kind::cpu) return "6434273e37d66b99";
+  if (kind == device_kind::cuda) return "94a425592698bc88";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "e5069007e77bc4d6";
-  if (kind == device_kind::cuda) return "a0aad9642d679a60";
+  if (kind == device_kind::cpu) return "38719a8f12ab0e60";
+  if (kind == device_kind::cuda) return "696c22f8cb1d7cb7";
   return {};
 }
 

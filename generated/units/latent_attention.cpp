@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "ac93c0b990ce5323";
-  if (kind == device_kind::cuda) return "9961050a5b0f4112";
+  if (kind == device_kind::cpu) return "7f1f6afc0b21f330";
+  if (kind == device_kind::cuda) return "b48bc30135749fa8";
   return {};
 }
 

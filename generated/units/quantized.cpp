@@ -41,17 +41,17 @@ constexpr std::array instances = row_table<
     , table_row<rows::quantized_cpu_generic_forward, 3700, 20642>
     , table_row<rows::quantized_cpu_generic_quantize, 1900, 51527>
 #if defined(TESSERA_CUDA)
-    , table_row<rows::quantized_cuda_sm80_backward_bf16, 8810, 751552, 255, 24>
-    , table_row<rows::quantized_cuda_sm80_backward_f16, 7610, 616064, 255, 24>
-    , table_row<rows::quantized_cuda_sm80_backward_f32, 5580, 314880, 255, 32>
-    , table_row<rows::quantized_cuda_sm80_dequantize, 2210, 68736, 40, 0>
-    , table_row<rows::quantized_cuda_sm80_forward_bf16, 8810, 751552, 255, 24>
-    , table_row<rows::quantized_cuda_sm80_forward_f16, 7610, 616064, 255, 24>
-    , table_row<rows::quantized_cuda_sm80_forward_f32, 5580, 314880, 255, 32>
-    , table_row<rows::quantized_cuda_sm80_quantize, 2210, 68736, 40, 0>
+    , table_row<rows::quantized_cuda_sm80_backward_bf16, 8810, 774592, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_backward_f16, 7610, 639104, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_backward_f32, 5580, 337920, 255, 32>
+    , table_row<rows::quantized_cuda_sm80_dequantize, 2210, 91776, 40, 0>
+    , table_row<rows::quantized_cuda_sm80_forward_bf16, 8810, 774592, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_forward_f16, 7610, 639104, 255, 24>
+    , table_row<rows::quantized_cuda_sm80_forward_f32, 5580, 337920, 255, 32>
+    , table_row<rows::quantized_cuda_sm80_quantize, 2210, 91776, 40, 0>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::quantized_cuda_sm90_forward_bf16, 74380, 6290432, 255, 80>
-    , table_row<rows::quantized_cuda_sm90_forward_f16, 64500, 4987904, 255, 80>
+    , table_row<rows::quantized_cuda_sm90_forward_bf16, 56830, 5007488, 255, 80>
+    , table_row<rows::quantized_cuda_sm90_forward_f16, 49280, 4112512, 255, 80>
 #endif
 #endif
     >::checked();
@@ -62,8 +62,8 @@ std::span<const instance> quantized_registry() noexcept {
 }
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "07d2b7d9b8ff04c6";
-  if (kind == device_kind::cuda) return "0517601a61afbe2f";
+  if (kind == device_kind::cpu) return "a4f062d1b91af9ae";
+  if (kind == device_kind::cuda) return "53be4d455f455120";
   return {};
 }
 

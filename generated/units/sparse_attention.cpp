@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7d72923cb9a74632";
-  if (kind == device_kind::cuda) return "c0b02b5e2dfe1da8";
+  if (kind == device_kind::cpu) return "38e81ab57a8cbb75";
+  if (kind == device_kind::cuda) return "7a09e5d720f065b6";
   return {};
 }
 
