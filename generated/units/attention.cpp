@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6434273e37d66b99";
-  if (kind == device_kind::cuda) return "94a425592698bc88";
+  if (kind == device_kind::cuda) return "133738a82e9d43ac";
   return {};
 }
 

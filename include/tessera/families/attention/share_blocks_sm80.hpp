@@ -39,8 +39,8 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
     };
     limit_slots(planned_warps_of(kernel));
     if (cut.list.planned > 0) {
-      // Two blocks of two warps on each multiprocessor: fewer sequences are cut, and fewer blocks
-      // look for an item. Of four warps all would wait for that.
+      // Two blocks of two warps on each multiprocessor (of 8 bits four): fewer sequences are cut,
+      // and fewer blocks look for an item. Of four warps all would wait for that.
       cut.parts = kernel.head_dim > 64 && most_planned_parts >= planned_warps ? 2 : 1;
       limit_slots(planned_warps_of(kernel) / cut.parts);
       cut.list.planned = planned_items_for(sizes.batch, sizes.kv_heads, cut.list.slots);
@@ -79,21 +79,14 @@ constexpr void share_blocks(schedule& cut, const attention_config& config, const
   if (cut.splits > 1) share_combining(cut, kernel, sizes, multiprocessors);
 }
 
-/// The same to the cut of any call, if it is one of those; whether it is.
-constexpr bool share_if_grouped(schedule& cut, const attention_config& config,
-                                const call_sizes& sizes, int multiprocessors, int most_parts,
-                                int most_planned_parts) noexcept {
-  if (!are_all_grouped(config, sizes)) return false;
-  share_blocks(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
-  return true;
-}
-
 /// The cut of any call on a device whose blocks have room for so many such warps.
 constexpr schedule shared_schedule_of(const attention_config& config, const call_sizes& sizes,
                                       int multiprocessors, int most_parts,
                                       int most_planned_parts) noexcept {
   schedule cut = schedule_of(config, sizes, multiprocessors);
-  share_if_grouped(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
+  if (are_all_grouped(config, sizes)) {
+    share_blocks(cut, config, sizes, multiprocessors, most_parts, most_planned_parts);
+  }
   return cut;
 }
 

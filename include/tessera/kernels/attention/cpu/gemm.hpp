@@ -17,7 +17,7 @@
 namespace tessera::kernels::attention::cpu {
 
 /// Steps of a line_queue beside the products of a register tile of rows with a whole tile of keys,
-/// at least.
+/// at least; of an item's first tile on AMX those of scores alone.
 template <class Kernel>
 int steps_of_products(const attention_kernel_args& args) {
   using shape = traits<Kernel>;

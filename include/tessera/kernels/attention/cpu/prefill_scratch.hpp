@@ -10,8 +10,8 @@
 
 namespace tessera::kernels::attention::cpu {
 
-/// The rows of an item, one register tile of scores, and tiles of keys: one in use, one being
-/// packed.
+/// The rows of an item, a register tile of scores (on AMX three), and tiles of keys: one in use,
+/// one being packed.
 template <class Kernel>
 struct prefill_scratch {
   using shape = traits<Kernel>;

@@ -24,7 +24,6 @@
 
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm80.hpp>
-#include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/kernels/attention/common/dropout_mask.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/common/written_tokens.hpp>

@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <tessera/families/attention/schedule_sm80.hpp>
+#include <tessera/families/attention/share_blocks_sm80.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
 #include <tessera/kernels/attention/sm80/row_kernels.hpp>
 #include <tessera/kernels/attention/sm80/split_kv_listed.hpp>
@@ -33,10 +34,13 @@ template <class Kernel, class Hooks>
 bool share_group_tokens(schedule_sm80::schedule& cut, const attention_kernel_args& args,
                         int multiprocessors, int device) {
   if constexpr (has_group_tokens<Kernel, Hooks>) {
-    return schedule_sm80::share_if_grouped(
-        cut, Kernel::config, schedule_sm80::sizes_of(args), multiprocessors,
+    const schedule_sm80::call_sizes sizes = schedule_sm80::sizes_of(args);
+    if (!schedule_sm80::are_all_grouped(Kernel::config, sizes)) return false;
+    schedule_sm80::share_blocks(
+        cut, Kernel::config, sizes, multiprocessors,
         parts_on<kernel_traits<Kernel, 0, group_tokens_of<Kernel, false>>>(device),
         parts_on<kernel_traits<Kernel, 0, group_tokens_of<Kernel, true>>>(device));
+    return true;
   }
   return false;
 }

@@ -75,6 +75,12 @@ __device__ __forceinline__ plan_numbers plan_numbers_of(const attention_kernel_a
           .right = call.causal ? 0 : bound(call.window_right)};
 }
 
+/// Keys of a sequence, as keys_of_sequence has them.
+__device__ __forceinline__ int keys_in_plan(const attention_kernel_args& call,
+                                            const plan_numbers& numbers, int sequence) {
+  return max(0, min(call.seqlens_k[sequence], numbers.most_keys));
+}
+
 /// A packed sequence, and the rows behind the last.
 __device__ __forceinline__ work_entry packed_entry(const attention_kernel_args& call,
                                                    const plan_numbers& numbers, int number) {
@@ -90,7 +96,7 @@ __device__ __forceinline__ work_entry packed_entry(const attention_kernel_args& 
         behind > first ? static_cast<unsigned>(behind) - static_cast<unsigned>(first) : 0u;
     of.seq.q_len =
         min(min(length, static_cast<unsigned>(rest)), static_cast<unsigned>(numbers.most_rows));
-    of.seq.k_len = max(0, min(call.seqlens_k[number], numbers.most_keys));
+    of.seq.k_len = keys_in_plan(call, numbers, number);
   }
   return of;
 }
@@ -120,7 +126,7 @@ __device__ __forceinline__ work_entry entry_in_plan(const launch_args& args,
     of.seq.q_len = keys > 0 ? end - begin : 0;
   } else {
     of.seq.q_len = 1;
-    of.seq.k_len = max(0, min(call.seqlens_k[number - groups], numbers.most_keys));
+    of.seq.k_len = keys_in_plan(call, numbers, number - groups);
   }
   of.rows = static_cast<int>(of.seq.q_len) * static_cast<int>(args.group.value);
   return of;

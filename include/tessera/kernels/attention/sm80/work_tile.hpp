@@ -137,8 +137,8 @@ __device__ __forceinline__ work_tile single_work_tile(const launch_args& args, i
   return work;
 }
 
-/// Whether every sequence has one query: by the kernel, or of elements of 8 bits, which have one
-/// kernel for a type, by the launch.
+/// Whether every sequence has one query: by the kernel, or of elements of 8 bits, whose rows
+/// of heads have one kernel for a type, by the launch.
 template <class Traits>
 __device__ __forceinline__ bool has_single_queries(const launch_args& args) {
   if constexpr (Traits::codes && !Traits::grouped &&

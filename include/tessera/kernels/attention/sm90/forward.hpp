@@ -315,8 +315,8 @@ class consumer {
     }
   }
 
-  /// Tiles of keys, from the last to the first, that none of this warpgroup's rows sees. They must
-  /// have arrived, or a release would count for the tile before.
+  /// Tiles of keys at one end that none of this warpgroup's rows sees. They must have arrived, or a
+  /// release would count for the tile before.
   __device__ __forceinline__ void pass_tiles(const planned_tile<Traits>& planned, int first,
                                              int last) {
 #pragma unroll 1

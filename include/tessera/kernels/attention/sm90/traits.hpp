@@ -117,7 +117,8 @@ struct kernel_traits {
   /// that add distances have no registers (8 bytes at head dim 128), nor draws.
   static constexpr bool divides_weights = codes_of_heads || adds_distances || drops;
   /// Tiles of keys are gone through from the first to the last, so that the warpgroups of a
-  /// diagonal end one after the other; rows with features begin with the last.
+  /// diagonal end one after the other; of rows with features, pages, runs of segments or a tail of
+  /// columns they are gone through from the last.
   static constexpr bool from_first =
       !modifies && !drops && !whole_tiles && !adds_distances && !paged && !reads_runs && !requires {
     Kernel::tail_columns;
@@ -214,10 +215,12 @@ struct half_tile : Traits {
   static constexpr int weight_words = Traits::weight_words / 2;
 };
 /// Products of narrow heads are short beside the exponentials of as many keys, and their tiles
-/// wide.
+/// wide. Blocks of three warpgroups keep no queries in registers, which such a tile does not look
+/// at.
 template <class Traits>
 inline constexpr bool ends_with_half =
-    Traits::from_first&& Traits::block_kv == 128 && Traits::head_dim <= 64;
+    Traits::from_first&& Traits::consumers == 3 && !Traits::codes_of_heads &&
+    Traits::block_kv == 128 && Traits::head_dim <= 64;
 
 /// Rows of a warp of a consumer.
 inline constexpr int rows_of_warp = 16;
