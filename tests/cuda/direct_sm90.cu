@@ -102,7 +102,9 @@ TEST_F(direct_sm90, computes_means_of_values) {
     const std::vector<bf16> found = out_.fetch();
     const std::vector<bf16> expected = tokens(rows * heads, 7);
     for (std::size_t i = 0; i < found.size(); ++i) {
-      ASSERT_EQ(found[i].bits, expected[i].bits) << i << ", causal " << causal;
+      const auto dense_value = static_cast<float>(expected[i]);
+      ASSERT_NEAR(static_cast<float>(found[i]), dense_value, 0.015f + 0.01f * std::abs(dense_value))
+          << i << ", causal " << causal;
     }
   }
 }
@@ -179,7 +181,8 @@ TEST_F(direct_sm90, functors_hide_tokens_of_blocksparse_attention) {
   }
 }
 
-TEST_F(direct_sm90, blocksparse_attention_has_the_bits_of_dense_attention_where_nothing_is_hidden) {
+/// Up to roundings: it goes through keys from the last, dense attention from the first.
+TEST_F(direct_sm90, blocksparse_attention_is_dense_attention_where_nothing_is_hidden) {
   constexpr std::int64_t length = 300;
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
@@ -215,7 +218,9 @@ TEST_F(direct_sm90, blocksparse_attention_has_the_bits_of_dense_attention_where_
     ASSERT_TRUE(sparse) << sparse.message();
     const std::vector<bf16> expected = dense_out.fetch(), found = sparse_out.fetch();
     for (std::size_t i = 0; i < found.size(); ++i) {
-      ASSERT_EQ(found[i].bits, expected[i].bits) << i << ", causal " << causal;
+      const auto dense_value = static_cast<float>(expected[i]);
+      ASSERT_NEAR(static_cast<float>(found[i]), dense_value, 0.015f + 0.01f * std::abs(dense_value))
+          << i << ", causal " << causal;
     }
   }
 }

@@ -1,10 +1,14 @@
-// Pages that sequences share: with groups and without them a call means the same, on every row that
-// reads pages, and groups that are not there are refused.
+// Sequences in pages, on every row that reads them: with groups that share pages and without them a
+// call means the same, and what lists say behind the sequences in use is nobody's.
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -35,31 +39,35 @@ const operation& operation_of(const tested_row& row, std::string_view name) {
   throw std::string(name);
 }
 
-std::vector<call_trait> prefixes_of(const operation& op) {
+std::vector<call_trait> traits_named(const operation& op, std::span<const std::string_view> names) {
   std::vector<call_trait> traits;
   for (const call_trait& trait : traits_of(op)) {
-    const std::string_view name = name_of(op, trait);
-    if (name == "cu_prefix_seqs" || name == "prefix_pages") traits.push_back(trait);
+    if (std::ranges::find(names, name_of(op, trait)) != names.end()) traits.push_back(trait);
   }
   return traits;
 }
 
-/// A call of some groups whose sequences reach over many tiles of keys, or null.
-std::unique_ptr<call_data> call_with_groups(const tested_row& row, const operation& op,
-                                            random_source random, double density) {
-  const std::vector<call_trait> traits = prefixes_of(op);
-  call_wishes wishes{.traits = traits, .density = density, .work = 4e6, .longest = 4000};
-  const auto set = [&](std::string_view symbol, std::int64_t extent) {
+/// Tensors that a call has, and how large some dims are.
+struct batch_wishes {
+  std::span<const std::string_view> tensors;
+  std::initializer_list<std::pair<std::string_view, std::int64_t>> extents;
+  double density = 0.0;  ///< of other traits
+};
+
+/// Such a call, or null.
+std::unique_ptr<call_data> call_of(const tested_row& row, const operation& op, random_source random,
+                                   const batch_wishes& batch) {
+  const std::vector<call_trait> traits = traits_named(op, batch.tensors);
+  call_wishes wishes{.traits = traits, .density = batch.density, .work = 4e6, .longest = 4000};
+  for (const auto& [symbol, extent] : batch.extents) {
     const std::int8_t dim = declared::dim_named(op.form->dims, symbol);
     if (dim >= 0) wishes.extents[static_cast<std::size_t>(dim)] = extent;
-  };
-  set("N", 6);
-  set("F", 3);
-  set("M", 24);
-  set("T", 16);
-  set("Hkv", 2);
+  }
   return call_for(row, op, random, wishes);
 }
+
+constexpr std::array<std::string_view, 2> prefix_tensors{"cu_prefix_seqs", "prefix_pages"};
+constexpr std::array<std::string_view, 1> count_tensors{"num_seqs"};
 
 class shared_prefixes : public testing::TestWithParam<std::string_view> {};
 
@@ -68,7 +76,11 @@ TEST_P(shared_prefixes, are_right_on_every_row) {
   for (const tested_row& row : paged_rows()) {
     const operation& op = operation_of(row, GetParam());
     for (std::uint64_t number = 0; number < 4; ++number) {
-      const auto data = call_with_groups(row, op, stream(31, number), number < 2 ? 0.0 : 0.2);
+      // Sequences that reach over many tiles of keys.
+      const auto data = call_of(row, op, stream(31, number),
+                                {.tensors = prefix_tensors,
+                                 .extents = {{"N", 6}, {"F", 3}, {"M", 24}, {"T", 16}, {"Hkv", 2}},
+                                 .density = number < 2 ? 0.0 : 0.2});
       if (data == nullptr) continue;
       ++ran;
       const call_expectation expectation(data->call());
@@ -90,6 +102,33 @@ INSTANTIATE_TEST_SUITE_P(operations, shared_prefixes,
                          testing::Values("page_attention", "decode_attention", "unified_attention",
                                          "chunked_prefill_paged_decode", "ragged_page_attention_v2",
                                          "ragged_page_attention_v3"),
+                         [](const auto& named) { return std::string(named.param); });
+
+class sequences_in_use : public testing::TestWithParam<std::string_view> {};
+
+/// Lists behind the sequences in use hold anything (call_contents.cpp): no row may take offsets
+/// there for rows of q.
+TEST_P(sequences_in_use, are_all_that_a_row_looks_at) {
+  int ran = 0;
+  for (const tested_row& row : paged_rows()) {
+    const operation& op = operation_of(row, GetParam());
+    for (std::uint64_t number = 0; number < 6; ++number) {
+      const auto data = call_of(
+          row, op, stream(37, number),
+          {.tensors = count_tensors, .extents = {{"N", 9}, {"M", 12}, {"T", 16}, {"Hkv", 1}}});
+      if (data == nullptr) continue;
+      ++ran;
+      const call_expectation expectation(data->call());
+      EXPECT_EQ(complaints_of_plan(*row.kind, *data, expectation, {.row = row.row->name}), "")
+          << row.row->name << ": " << data->text();
+    }
+  }
+  EXPECT_GT(ran, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(operations, sequences_in_use,
+                         testing::Values("unified_attention", "chunked_prefill_paged_decode",
+                                         "ragged_page_attention_v2", "ragged_page_attention_v3"),
                          [](const auto& named) { return std::string(named.param); });
 
 }  // namespace

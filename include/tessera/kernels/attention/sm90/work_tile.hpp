@@ -88,7 +88,7 @@ __device__ __forceinline__ work_tile dense_work_tile(const launch_args& args, in
 __device__ __forceinline__ work_tile packed_work_tile(const launch_args& args, int index) {
   const attention_kernel_args& call = args.call;
   const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
-  const int sequences = static_cast<int>(call.batch);
+  const int sequences = static_cast<int>(sequences_in_use(call));
   int block = args.head_blocks.quotient(index);
   work_tile work;
   set_heads(work, args, index - block * static_cast<int>(args.head_blocks.value));
