@@ -163,7 +163,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d128_bias_mask_128x48_w4b2, 3350, 228864, 252, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_coded_soft_cap_128x32_w4b2, 15500, 1033216, 255, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_16x64_w1b3, 4350, 298880, 196, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x32_w1b8, 16450, 1317504, 196, 0>
+    , table_row<rows::attention_cuda_sm80_bf16_d128_decode_coded_soft_cap_16x32_w1b8, 37070, 2579584, 196, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_decode_paged_soft_cap_16x32_w1b6, 15680, 1067776, 196, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_every_128x32_w4b2, 4740, 324224, 252, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d128_paged_soft_cap_128x48_w4b2, 8780, 500928, 255, 0>
@@ -180,7 +180,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_bf16_d64_128x64_w4b2r, 2190, 171392, 226, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_coded_soft_cap_128x48_w4b2, 12290, 1024640, 222, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_decode_16x64_w1b6, 4950, 269312, 167, 0>
-    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10, 14160, 1211520, 168, 8>
+    , table_row<rows::attention_cuda_sm80_bf16_d64_decode_coded_soft_cap_16x32_w1b10, 27700, 2438656, 168, 8>
     , table_row<rows::attention_cuda_sm80_bf16_d64_decode_paged_soft_cap_16x64_w1b6, 13030, 1130112, 168, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_every_128x64_w4b2, 4530, 354432, 244, 0>
     , table_row<rows::attention_cuda_sm80_bf16_d64_paged_soft_cap_128x64_w4b2, 8740, 521600, 217, 0>
@@ -197,7 +197,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d128_bias_mask_128x48_w4b2, 3050, 228736, 252, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_coded_soft_cap_128x32_w4b2, 14270, 1032576, 255, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_16x64_w1b3, 5210, 298880, 196, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x32_w1b8, 20420, 1316352, 196, 0>
+    , table_row<rows::attention_cuda_sm80_f16_d128_decode_coded_soft_cap_16x32_w1b8, 32510, 2578688, 196, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_decode_paged_soft_cap_16x32_w1b6, 14240, 1067648, 196, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_every_128x32_w4b2, 4320, 324480, 252, 0>
     , table_row<rows::attention_cuda_sm80_f16_d128_paged_soft_cap_128x48_w4b2, 8650, 500864, 255, 0>
@@ -214,7 +214,7 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f16_d64_128x64_w4b2r, 2180, 171392, 226, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_coded_soft_cap_128x48_w4b2, 14800, 1023488, 222, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_decode_16x64_w1b6, 5120, 269312, 167, 0>
-    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x32_w1b10, 15070, 1210368, 168, 8>
+    , table_row<rows::attention_cuda_sm80_f16_d64_decode_coded_soft_cap_16x32_w1b10, 28290, 2437760, 168, 8>
     , table_row<rows::attention_cuda_sm80_f16_d64_decode_paged_soft_cap_16x64_w1b6, 13960, 1129984, 168, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_every_128x64_w4b2, 4510, 354432, 244, 0>
     , table_row<rows::attention_cuda_sm80_f16_d64_paged_soft_cap_128x64_w4b2, 8840, 521472, 217, 0>
@@ -246,9 +246,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_bf16_d192v128_192x80_w16b1, 2140, 127744, 128, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d256_128x64_w12b1, 2480, 147712, 168, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 2920, 173952, 168, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 2140, 135808, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 2150, 136832, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1, 1970, 125440, 96, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 2070, 146816, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 2090, 148352, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1, 1790, 126848, 96, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1, 2190, 139264, 128, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 7040, 167296, 128, 0>
     , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 3990, 253696, 128, 0>
@@ -267,9 +267,9 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm90_f16_d192v128_192x80_w16b1, 2180, 127744, 128, 0>
     , table_row<rows::attention_cuda_sm90_f16_d256_128x64_w12b1, 2520, 147840, 168, 0>
     , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 2970, 174080, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 2090, 135936, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 2110, 136960, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_256x64_w20b1, 1930, 125568, 96, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 2230, 146816, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 2250, 148480, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_256x64_w20b1, 1930, 126976, 96, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 6880, 167168, 128, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 3910, 253696, 128, 0>
     , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 5410, 351104, 128, 0>
@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6434273e37d66b99";
-  if (kind == device_kind::cuda) return "133738a82e9d43ac";
+  if (kind == device_kind::cuda) return "fa2059562562e5e7";
   return {};
 }
 
