@@ -30,131 +30,131 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::attention_cpu_amx_bf16_bf16_d128_1024x512, 1090, 32972>
+    table_row<rows::attention_cpu_amx_bf16_bf16_d128_1024x512, 1780, 53745>
     , table_row<rows::attention_cpu_amx_bf16_bf16_d128_decode_64x128, 2910, 87503>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_decode_paged_soft_cap_64x128, 3820, 113661>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256, 2080, 61790>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_1024x512, 1040, 32971>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_decode_64x128, 3060, 97637>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_decode_paged_soft_cap_64x128, 4600, 143429>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_1024x512, 1190, 31904>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_decode_64x128, 2710, 73052>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_decode_paged_soft_cap_64x128, 4000, 109818>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_every_896x256, 2800, 61581>
-    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_paged_soft_cap_bias_896x256, 3300, 71804>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_decode_paged_soft_cap_64x128, 4260, 126776>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d128_paged_soft_cap_896x256, 3910, 116276>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_1024x512, 1700, 53801>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_decode_64x128, 3180, 101451>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d256_decode_paged_soft_cap_64x128, 4950, 154233>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_1024x512, 1960, 52541>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_decode_64x128, 2650, 71531>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_d64_decode_paged_soft_cap_64x128, 4090, 112175>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_every_896x256, 3920, 86267>
+    , table_row<rows::attention_cpu_amx_bf16_bf16_dany_paged_soft_cap_bias_896x256, 5750, 125172>
     , table_row<rows::attention_cpu_avx2_bf16_d128_384x128, 2720, 56506>
-    , table_row<rows::attention_cpu_avx2_bf16_d128_decode_16x128, 2580, 53661>
-    , table_row<rows::attention_cpu_avx2_bf16_d128_decode_paged_soft_cap_16x128, 4930, 109735>
-    , table_row<rows::attention_cpu_avx2_bf16_d128_paged_soft_cap_384x128, 3970, 88383>
-    , table_row<rows::attention_cpu_avx2_bf16_d256_384x128, 3400, 56952>
-    , table_row<rows::attention_cpu_avx2_bf16_d64_384x128, 3300, 55948>
-    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_every_16x128, 4030, 108441>
-    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128, 6400, 157611>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_decode_16x128, 2780, 57844>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_decode_paged_soft_cap_16x128, 5540, 123354>
+    , table_row<rows::attention_cpu_avx2_bf16_d128_paged_soft_cap_384x128, 4060, 90463>
+    , table_row<rows::attention_cpu_avx2_bf16_d256_384x128, 3440, 57542>
+    , table_row<rows::attention_cpu_avx2_bf16_d64_384x128, 3330, 56535>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_every_16x128, 4210, 113257>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_decode_paged_soft_cap_bias_16x128, 7810, 192320>
     , table_row<rows::attention_cpu_avx2_bf16_dany_every_384x128, 4270, 114718>
-    , table_row<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128, 4000, 98619>
+    , table_row<rows::attention_cpu_avx2_bf16_dany_paged_soft_cap_bias_384x128, 4060, 100031>
     , table_row<rows::attention_cpu_avx2_f16_d128_384x128, 2850, 56525>
-    , table_row<rows::attention_cpu_avx2_f16_d128_decode_16x128, 2650, 52452>
-    , table_row<rows::attention_cpu_avx2_f16_d128_decode_paged_soft_cap_16x128, 5100, 110150>
+    , table_row<rows::attention_cpu_avx2_f16_d128_decode_16x128, 2900, 57486>
+    , table_row<rows::attention_cpu_avx2_f16_d128_decode_paged_soft_cap_16x128, 5800, 125276>
     , table_row<rows::attention_cpu_avx2_f16_d128_paged_soft_cap_384x128, 4100, 88573>
     , table_row<rows::attention_cpu_avx2_f16_d256_384x128, 3600, 55921>
     , table_row<rows::attention_cpu_avx2_f16_d64_384x128, 3600, 56956>
-    , table_row<rows::attention_cpu_avx2_f16_dany_decode_every_16x128, 3990, 109583>
-    , table_row<rows::attention_cpu_avx2_f16_dany_decode_paged_soft_cap_bias_16x128, 5970, 163369>
+    , table_row<rows::attention_cpu_avx2_f16_dany_decode_every_16x128, 4150, 114065>
+    , table_row<rows::attention_cpu_avx2_f16_dany_decode_paged_soft_cap_bias_16x128, 7180, 196605>
     , table_row<rows::attention_cpu_avx2_f16_dany_every_384x128, 4210, 115579>
     , table_row<rows::attention_cpu_avx2_f16_dany_paged_soft_cap_bias_384x128, 3730, 102088>
     , table_row<rows::attention_cpu_avx2_f32_d128_384x128, 2680, 55296>
-    , table_row<rows::attention_cpu_avx2_f32_d128_decode_16x128, 2120, 43799>
-    , table_row<rows::attention_cpu_avx2_f32_d128_decode_paged_soft_cap_16x128, 3930, 84381>
-    , table_row<rows::attention_cpu_avx2_f32_d128_paged_soft_cap_384x128, 4170, 89389>
+    , table_row<rows::attention_cpu_avx2_f32_d128_decode_16x128, 2270, 46850>
+    , table_row<rows::attention_cpu_avx2_f32_d128_decode_paged_soft_cap_16x128, 4360, 93696>
+    , table_row<rows::attention_cpu_avx2_f32_d128_paged_soft_cap_384x128, 4240, 90810>
     , table_row<rows::attention_cpu_avx2_f32_d256_384x128, 3400, 53603>
     , table_row<rows::attention_cpu_avx2_f32_d64_384x128, 3300, 53928>
-    , table_row<rows::attention_cpu_avx2_f32_dany_decode_every_16x128, 3130, 78930>
-    , table_row<rows::attention_cpu_avx2_f32_dany_decode_paged_soft_cap_bias_16x128, 4070, 93089>
+    , table_row<rows::attention_cpu_avx2_f32_dany_decode_every_16x128, 3190, 80429>
+    , table_row<rows::attention_cpu_avx2_f32_dany_decode_paged_soft_cap_bias_16x128, 4740, 108488>
     , table_row<rows::attention_cpu_avx2_f32_dany_every_384x128, 4470, 112937>
-    , table_row<rows::attention_cpu_avx2_f32_dany_paged_soft_cap_bias_384x128, 4430, 101546>
+    , table_row<rows::attention_cpu_avx2_f32_dany_paged_soft_cap_bias_384x128, 4330, 99159>
     , table_row<rows::attention_cpu_avx512_bf16_d128_896x256, 2670, 72306>
-    , table_row<rows::attention_cpu_avx512_bf16_d128_decode_16x128, 2590, 70281>
-    , table_row<rows::attention_cpu_avx512_bf16_d128_decode_paged_soft_cap_16x128, 4960, 141336>
-    , table_row<rows::attention_cpu_avx512_bf16_d128_paged_soft_cap_896x256, 3840, 109294>
-    , table_row<rows::attention_cpu_avx512_bf16_d128_segments_896x256, 2840, 77105>
-    , table_row<rows::attention_cpu_avx512_bf16_d256_896x128, 2660, 72560>
-    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_16x128, 2550, 69681>
-    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_paged_soft_cap_16x128, 6300, 138464>
-    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_soft_cap_16x128, 2680, 73160>
-    , table_row<rows::attention_cpu_avx512_bf16_d256_soft_cap_896x128, 2700, 73730>
-    , table_row<rows::attention_cpu_avx512_bf16_d64_896x256, 2980, 71819>
-    , table_row<rows::attention_cpu_avx512_bf16_d64_decode_16x128, 2820, 68122>
-    , table_row<rows::attention_cpu_avx512_bf16_d64_decode_paged_soft_cap_16x128, 6000, 134070>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_decode_16x128, 3090, 83914>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_decode_paged_soft_cap_16x128, 5860, 167109>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_paged_soft_cap_896x256, 3950, 112557>
+    , table_row<rows::attention_cpu_avx512_bf16_d128_segments_896x256, 2760, 74925>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_896x128, 2620, 71578>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_16x128, 2950, 80564>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_paged_soft_cap_16x128, 7500, 164807>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_decode_soft_cap_16x128, 2950, 80520>
+    , table_row<rows::attention_cpu_avx512_bf16_d256_soft_cap_896x128, 2670, 72872>
+    , table_row<rows::attention_cpu_avx512_bf16_d64_896x256, 2890, 69554>
+    , table_row<rows::attention_cpu_avx512_bf16_d64_decode_16x128, 3220, 77759>
+    , table_row<rows::attention_cpu_avx512_bf16_d64_decode_paged_soft_cap_16x128, 7240, 161811>
     , table_row<rows::attention_cpu_avx512_bf16_d96_896x256, 4000, 72027>
-    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_every_16x128, 3780, 100493>
-    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_paged_soft_cap_bias_16x128, 6690, 171284>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_every_16x128, 4000, 106264>
+    , table_row<rows::attention_cpu_avx512_bf16_dany_decode_paged_soft_cap_bias_16x128, 8410, 215220>
     , table_row<rows::attention_cpu_avx512_bf16_dany_every_896x256, 5220, 138736>
     , table_row<rows::attention_cpu_avx512_bf16_dany_paged_soft_cap_bias_896x256, 5610, 143742>
     , table_row<rows::attention_cpu_avx512_f16_d128_896x256, 3050, 73118>
-    , table_row<rows::attention_cpu_avx512_f16_d128_decode_16x128, 3000, 71857>
-    , table_row<rows::attention_cpu_avx512_f16_d128_decode_paged_soft_cap_16x128, 5750, 143062>
-    , table_row<rows::attention_cpu_avx512_f16_d128_paged_soft_cap_896x256, 4550, 113077>
-    , table_row<rows::attention_cpu_avx512_f16_d128_segments_896x256, 3250, 77864>
-    , table_row<rows::attention_cpu_avx512_f16_d256_896x128, 2600, 72957>
-    , table_row<rows::attention_cpu_avx512_f16_d256_decode_16x128, 2430, 68092>
-    , table_row<rows::attention_cpu_avx512_f16_d256_decode_paged_soft_cap_16x128, 5600, 135791>
-    , table_row<rows::attention_cpu_avx512_f16_d256_decode_soft_cap_16x128, 2540, 71139>
+    , table_row<rows::attention_cpu_avx512_f16_d128_decode_16x128, 3560, 85334>
+    , table_row<rows::attention_cpu_avx512_f16_d128_decode_paged_soft_cap_16x128, 6820, 169607>
+    , table_row<rows::attention_cpu_avx512_f16_d128_paged_soft_cap_896x256, 4630, 115167>
+    , table_row<rows::attention_cpu_avx512_f16_d128_segments_896x256, 3160, 75654>
+    , table_row<rows::attention_cpu_avx512_f16_d256_896x128, 2570, 72078>
+    , table_row<rows::attention_cpu_avx512_f16_d256_decode_16x128, 2800, 78586>
+    , table_row<rows::attention_cpu_avx512_f16_d256_decode_paged_soft_cap_16x128, 6600, 160082>
+    , table_row<rows::attention_cpu_avx512_f16_d256_decode_soft_cap_16x128, 2810, 78638>
     , table_row<rows::attention_cpu_avx512_f16_d256_soft_cap_896x128, 2630, 73706>
-    , table_row<rows::attention_cpu_avx512_f16_d64_896x256, 2840, 72298>
-    , table_row<rows::attention_cpu_avx512_f16_d64_decode_16x128, 2660, 67917>
-    , table_row<rows::attention_cpu_avx512_f16_d64_decode_paged_soft_cap_16x128, 5600, 133181>
+    , table_row<rows::attention_cpu_avx512_f16_d64_896x256, 2740, 69816>
+    , table_row<rows::attention_cpu_avx512_f16_d64_decode_16x128, 3060, 78012>
+    , table_row<rows::attention_cpu_avx512_f16_d64_decode_paged_soft_cap_16x128, 6490, 154254>
     , table_row<rows::attention_cpu_avx512_f16_d96_896x256, 3400, 72744>
-    , table_row<rows::attention_cpu_avx512_f16_dany_decode_every_16x128, 3090, 97360>
-    , table_row<rows::attention_cpu_avx512_f16_dany_decode_paged_soft_cap_bias_16x128, 5510, 165620>
+    , table_row<rows::attention_cpu_avx512_f16_dany_decode_every_16x128, 3260, 102825>
+    , table_row<rows::attention_cpu_avx512_f16_dany_decode_paged_soft_cap_bias_16x128, 6760, 203319>
     , table_row<rows::attention_cpu_avx512_f16_dany_every_896x256, 4410, 138868>
-    , table_row<rows::attention_cpu_avx512_f16_dany_paged_soft_cap_bias_896x256, 4790, 144136>
-    , table_row<rows::attention_cpu_avx512_f32_d128_896x256, 2660, 73506>
-    , table_row<rows::attention_cpu_avx512_f32_d128_decode_16x128, 2010, 55471>
-    , table_row<rows::attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128, 3780, 105227>
-    , table_row<rows::attention_cpu_avx512_f32_d128_paged_soft_cap_896x256, 4020, 112096>
+    , table_row<rows::attention_cpu_avx512_f16_dany_paged_soft_cap_bias_896x256, 4900, 147504>
+    , table_row<rows::attention_cpu_avx512_f32_d128_896x256, 2690, 74383>
+    , table_row<rows::attention_cpu_avx512_f32_d128_decode_16x128, 2440, 67355>
+    , table_row<rows::attention_cpu_avx512_f32_d128_decode_paged_soft_cap_16x128, 4530, 126058>
+    , table_row<rows::attention_cpu_avx512_f32_d128_paged_soft_cap_896x256, 4080, 113792>
     , table_row<rows::attention_cpu_avx512_f32_d128_segments_896x256, 2840, 78500>
     , table_row<rows::attention_cpu_avx512_f32_d256_896x128, 2770, 73248>
-    , table_row<rows::attention_cpu_avx512_f32_d256_decode_16x128, 2060, 54556>
-    , table_row<rows::attention_cpu_avx512_f32_d256_decode_paged_soft_cap_16x128, 4600, 96189>
-    , table_row<rows::attention_cpu_avx512_f32_d256_decode_soft_cap_16x128, 2140, 56680>
+    , table_row<rows::attention_cpu_avx512_f32_d256_decode_16x128, 2400, 63621>
+    , table_row<rows::attention_cpu_avx512_f32_d256_decode_paged_soft_cap_16x128, 5620, 117496>
+    , table_row<rows::attention_cpu_avx512_f32_d256_decode_soft_cap_16x128, 2410, 63961>
     , table_row<rows::attention_cpu_avx512_f32_d256_soft_cap_896x128, 2820, 74668>
     , table_row<rows::attention_cpu_avx512_f32_d32_896x256, 3400, 70376>
     , table_row<rows::attention_cpu_avx512_f32_d64_896x256, 3310, 72989>
-    , table_row<rows::attention_cpu_avx512_f32_d64_decode_16x128, 2590, 56926>
-    , table_row<rows::attention_cpu_avx512_f32_d64_decode_paged_soft_cap_16x128, 5000, 99864>
+    , table_row<rows::attention_cpu_avx512_f32_d64_decode_16x128, 3060, 67353>
+    , table_row<rows::attention_cpu_avx512_f32_d64_decode_paged_soft_cap_16x128, 6240, 124593>
     , table_row<rows::attention_cpu_avx512_f32_d96_896x256, 3800, 73495>
-    , table_row<rows::attention_cpu_avx512_f32_dany_decode_every_16x128, 3170, 81265>
-    , table_row<rows::attention_cpu_avx512_f32_dany_decode_paged_soft_cap_bias_16x128, 4970, 119684>
+    , table_row<rows::attention_cpu_avx512_f32_dany_decode_every_16x128, 3350, 85760>
+    , table_row<rows::attention_cpu_avx512_f32_dany_decode_paged_soft_cap_bias_16x128, 6180, 148889>
     , table_row<rows::attention_cpu_avx512_f32_dany_every_896x256, 5430, 139080>
     , table_row<rows::attention_cpu_avx512_f32_dany_paged_soft_cap_bias_896x256, 5930, 143027>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_896x256, 2510, 75685>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_16x128, 2520, 76236>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_paged_soft_cap_16x128, 4940, 147265>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_paged_soft_cap_896x256, 3860, 115274>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_segments_896x256, 2670, 80616>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_896x128, 2630, 75991>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_16x128, 2690, 77819>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_paged_soft_cap_16x128, 6100, 150807>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x128, 2810, 81107>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_soft_cap_896x128, 2670, 77240>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_896x256, 2890, 76149>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_16x128, 2510, 66047>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_paged_soft_cap_16x128, 5300, 128932>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_d96_896x256, 3300, 76964>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_every_16x128, 3410, 99416>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_paged_soft_cap_bias_16x128, 6250, 168176>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_16x128, 2950, 89112>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_decode_paged_soft_cap_16x128, 5760, 171638>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_paged_soft_cap_896x256, 3910, 116825>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d128_segments_896x256, 2590, 78152>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_896x128, 2600, 75109>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_16x128, 3070, 88812>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_paged_soft_cap_16x128, 7200, 178068>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_decode_soft_cap_16x128, 3070, 88653>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d256_soft_cap_896x128, 2630, 76144>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_896x256, 2820, 74336>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_16x128, 2850, 75113>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d64_decode_paged_soft_cap_16x128, 6170, 150132>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_d96_896x256, 3230, 75407>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_every_16x128, 3530, 102926>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_decode_paged_soft_cap_bias_16x128, 7620, 205134>
     , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_every_896x256, 4490, 131018>
-    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_paged_soft_cap_bias_896x256, 5050, 136002>
-    , table_row<rows::attention_cpu_generic_bf16_dany_decode_every_16x128, 2620, 98176>
-    , table_row<rows::attention_cpu_generic_bf16_dany_decode_paged_soft_cap_bias_16x128, 5960, 209743>
-    , table_row<rows::attention_cpu_generic_bf16_dany_every_128x64, 4980, 186741>
+    , table_row<rows::attention_cpu_avx512_bf16_bf16_dany_paged_soft_cap_bias_896x256, 5130, 138205>
+    , table_row<rows::attention_cpu_generic_bf16_dany_decode_every_16x128, 2660, 99675>
+    , table_row<rows::attention_cpu_generic_bf16_dany_decode_paged_soft_cap_bias_16x128, 6830, 240260>
+    , table_row<rows::attention_cpu_generic_bf16_dany_every_128x64, 4930, 184847>
     , table_row<rows::attention_cpu_generic_bf16_dany_paged_soft_cap_bias_128x64, 5440, 191562>
-    , table_row<rows::attention_cpu_generic_f16_dany_decode_every_16x128, 7310, 258240>
-    , table_row<rows::attention_cpu_generic_f16_dany_decode_paged_soft_cap_bias_16x128, 14420, 452978>
+    , table_row<rows::attention_cpu_generic_f16_dany_decode_every_16x128, 7770, 274645>
+    , table_row<rows::attention_cpu_generic_f16_dany_decode_paged_soft_cap_bias_16x128, 19710, 619058>
     , table_row<rows::attention_cpu_generic_f16_dany_every_128x64, 5190, 183461>
-    , table_row<rows::attention_cpu_generic_f16_dany_paged_soft_cap_bias_128x64, 5580, 175201>
-    , table_row<rows::attention_cpu_generic_f32_dany_decode_every_16x128, 1900, 71815>
-    , table_row<rows::attention_cpu_generic_f32_dany_decode_paged_soft_cap_bias_16x128, 3010, 104919>
+    , table_row<rows::attention_cpu_generic_f16_dany_paged_soft_cap_bias_128x64, 5420, 170194>
+    , table_row<rows::attention_cpu_generic_f32_dany_decode_every_16x128, 1990, 75145>
+    , table_row<rows::attention_cpu_generic_f32_dany_decode_paged_soft_cap_bias_16x128, 3390, 118234>
     , table_row<rows::attention_cpu_generic_f32_dany_every_128x64, 4900, 185513>
     , table_row<rows::attention_cpu_generic_f32_dany_paged_soft_cap_bias_128x64, 5190, 181365>
     , table_row<rows::attention_cpu_generic_f8_e4m3_dany_128x64, 3900, 146265>

@@ -25,22 +25,22 @@ namespace rows {
 // bytes of local memory. 0: not measured.
 namespace {
 constexpr std::array instances = row_table<
-    table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_backward_bf16_dany, 3900, 26138>
-    , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d128, 3000, 53474>
-    , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d64, 3000, 52458>
+    table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_backward_bf16_dany, 3700, 24772>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d128, 3910, 69697>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_blocksparse_forward_bf16_d64, 3940, 68841>
     , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d128, 2800, 51165>
-    , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d64, 2800, 50761>
+    , table_row<rows::sparse_attention_cpu_amx_bf16_native_sparse_forward_bf16_d64, 2770, 50219>
     , table_row<rows::sparse_attention_cpu_avx2_blocksparse_backward, 5500, 22623>
     , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward, 2100, 18529>
-    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_bf16_d128, 4200, 79014>
-    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_bf16_d64, 4200, 78710>
-    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_f32_d128, 4200, 78634>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_bf16_d128, 4140, 77868>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_bf16_d64, 4130, 77411>
+    , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_f32_d128, 4150, 77722>
     , table_row<rows::sparse_attention_cpu_avx2_blocksparse_forward_f32_d64, 4200, 77062>
     , table_row<rows::sparse_attention_cpu_avx2_native_sparse_backward, 3400, 45534>
     , table_row<rows::sparse_attention_cpu_avx2_native_sparse_forward, 2300, 29624>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_backward, 6500, 21468>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward, 2400, 16966>
-    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_bf16_d128, 5100, 90631>
+    , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_bf16_d128, 5160, 91739>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_bf16_d64, 4700, 90227>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_f16_d128, 4600, 92160>
     , table_row<rows::sparse_attention_cpu_avx512_blocksparse_forward_f16_d64, 5000, 91424>
@@ -49,14 +49,14 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_backward, 3200, 47088>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward, 2200, 28736>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_bf16_d128, 4100, 87963>
-    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_bf16_d64, 4100, 87772>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_bf16_d64, 4050, 86786>
     , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d128, 4200, 89630>
-    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d64, 4200, 88670>
+    , table_row<rows::sparse_attention_cpu_avx512_native_sparse_forward_f32_d64, 4150, 87592>
     , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_backward_bf16_dany, 6200, 22321>
     , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_forward_bf16_d128, 5000, 96003>
     , table_row<rows::sparse_attention_cpu_avx512_bf16_blocksparse_forward_bf16_d64, 4600, 95383>
-    , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d128, 4400, 92555>
-    , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d64, 4200, 92079>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d128, 4350, 91585>
+    , table_row<rows::sparse_attention_cpu_avx512_bf16_native_sparse_forward_bf16_d64, 4150, 90914>
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_backward, 7000, 20412>
     , table_row<rows::sparse_attention_cpu_generic_blocksparse_forward, 2300, 16387>
     , table_row<rows::sparse_attention_cpu_generic_native_sparse_backward, 4600, 65564>

@@ -47,7 +47,7 @@ struct model_description {
   std::vector<feed_forward> feed_forwards;
   std::vector<whole_layer> whole_layers;
   model_head head{};
-  std::vector<std::string> notes;  ///< what was left out, one sentence each
+  std::vector<std::string> notes;              ///< what was left out, one sentence each
   std::vector<std::string> notes_on_products;  ///< for those who run products
 };
 

@@ -22,8 +22,8 @@
 // Sequences cu_prefix_seqs[g] to cu_prefix_seqs[g + 1] - 1 have the same first prefix_pages[g]
 // entries of block_table, which are read once for all of them (cascade attention); results are
 // those without it, up to rounding. With a window, and under the policy batch_invariant, each
-// sequence reads its own. It pays where sequences share more keys than they have of their own: a GPU
-// gives what is shared half of its multiprocessors.
+// sequence reads its own. It pays where sequences share more keys than they have of their own: a
+// GPU gives what is shared half of its multiprocessors.
 #pragma once
 
 #include <array>
