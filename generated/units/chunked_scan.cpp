@@ -92,7 +92,7 @@ std::span<const instance> chunked_scan_registry() noexcept {
 
 std::string_view chunked_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "9474074a12c2d12b";
-  if (kind == device_kind::cuda) return "c93f74098bcb938c";
+  if (kind == device_kind::cuda) return "01c6e829262d48aa";
   return {};
 }
 

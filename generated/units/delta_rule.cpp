@@ -88,7 +88,7 @@ std::span<const instance> delta_rule_registry() noexcept {
 
 std::string_view delta_rule_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "eab4e3cf091e4fa5";
-  if (kind == device_kind::cuda) return "24b323014e53c2c8";
+  if (kind == device_kind::cuda) return "4050319e8d8c6a96";
   return {};
 }
 

@@ -42,7 +42,7 @@ std::span<const instance> kv_cache_registry() noexcept {
 
 std::string_view kv_cache_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "29d4744270fd1348";
-  if (kind == device_kind::cuda) return "027a258d34c11ec6";
+  if (kind == device_kind::cuda) return "a820989824cbcd80";
   return {};
 }
 

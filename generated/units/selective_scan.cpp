@@ -60,7 +60,7 @@ std::span<const instance> selective_scan_registry() noexcept {
 
 std::string_view selective_scan_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a8bbf6936d012136";
-  if (kind == device_kind::cuda) return "58b53a687fd197a4";
+  if (kind == device_kind::cuda) return "e0c36679b8f63d32";
   return {};
 }
 

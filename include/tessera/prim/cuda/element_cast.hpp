@@ -28,6 +28,18 @@ __device__ __forceinline__ float float_of(Element x) {
   }
 }
 
+/// The nearest element. `prim::nearest` has all of its steps in each place where a kernel rounds.
+template <class Element>
+__device__ __forceinline__ Element nearest(float x) {
+  if constexpr (std::is_same_v<Element, f16> || std::is_same_v<Element, bf16>) {
+    Element half;
+    half.bits = static_cast<std::uint16_t>(half_words<Element>::pack(x, 0.0f));
+    return half;
+  } else {
+    return prim::nearest<Element>(x);
+  }
+}
+
 /// The values of two elements of 8 bits side by side, at a multiple of 2.
 template <class Element>
 __device__ __forceinline__ float2 float_pair(const Element* from) {

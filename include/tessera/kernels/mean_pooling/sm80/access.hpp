@@ -6,8 +6,6 @@
 #include <type_traits>
 
 #include <tessera/families/mean_pooling/config.hpp>
-#include <tessera/prim/cuda/matrix_unit.hpp>
-#include <tessera/spec/dtype.hpp>
 
 namespace tessera::kernels::mean_pooling::sm80 {
 
@@ -57,25 +55,6 @@ __device__ __forceinline__ void store(Element* to, const elements<Element, Count
     __stcs(reinterpret_cast<word*>(to), std::bit_cast<word>(from));
   } else {
     *reinterpret_cast<word*>(to) = std::bit_cast<word>(from);
-  }
-}
-
-__device__ __forceinline__ float to_float(float x) {
-  return x;
-}
-template <class Half>
-__device__ __forceinline__ float to_float(Half x) {
-  return prim::cuda::half_words<Half>::unpack(x.bits);
-}
-
-template <class Element>
-__device__ __forceinline__ Element rounded_to(float x) {
-  if constexpr (std::is_same_v<Element, float>) {
-    return x;
-  } else {
-    Element half;
-    half.bits = static_cast<std::uint16_t>(prim::cuda::half_words<Element>::pack(x, 0.0f));
-    return half;
   }
 }
 

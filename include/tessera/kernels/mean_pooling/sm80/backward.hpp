@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/mean_pooling/sm80/access.hpp>
 #include <tessera/kernels/mean_pooling/sm80/segments.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
 
 namespace tessera::kernels::mean_pooling::sm80 {
 
@@ -13,7 +14,8 @@ __device__ __forceinline__ elements<Element, Vector> scaled(const elements<Eleme
                                                             float factor) {
   elements<Element, Vector> product;
 #pragma unroll
-  for (int v = 0; v < Vector; ++v) product.x[v] = rounded_to<Element>(to_float(x.x[v]) * factor);
+  for (int v = 0; v < Vector; ++v)
+    product.x[v] = prim::cuda::nearest<Element>(prim::cuda::float_of(x.x[v]) * factor);
   return product;
 }
 

@@ -5,6 +5,7 @@
 
 #include <tessera/kernels/mean_pooling/sm80/access.hpp>
 #include <tessera/kernels/mean_pooling/sm80/segments.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::mean_pooling::sm80 {
@@ -34,7 +35,7 @@ __device__ __forceinline__ void sum_tokens(const Element* row_0, std::int64_t st
       float term[streams];
 #pragma unroll
       for (int i = 0; i < streams; ++i) {
-        term[i] = to_float(x[i].x[v]);
+        term[i] = prim::cuda::float_of(x[i].x[v]);
         if constexpr (Weights::masked) term[i] *= weight[i];
       }
 #pragma unroll
@@ -87,7 +88,8 @@ __device__ __forceinline__ void store_means(const launch_args& args, const threa
   const float divisor = divisor_of(args, one);
   elements<Element, Vector> means;
 #pragma unroll
-  for (int v = 0; v < Vector; ++v) means.x[v] = rounded_to<Element>(mean_of(sums[v], divisor));
+  for (int v = 0; v < Vector; ++v)
+    means.x[v] = prim::cuda::nearest<Element>(mean_of(sums[v], divisor));
   store<pooling_stores::cached>(
       static_cast<Element*>(args.call.to) + place.in(args.call.mean_strides, one.entry, one.mean),
       means);
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(pooling_threads_sm80) combine_pieces(launch_ar
       const std::int64_t head = column / call.columns;
       static_cast<element*>(call.to)[one.entry * to.entry + one.mean * to.row + head * to.head +
                                      column % call.columns] =
-          rounded_to<element>(mean_of(static_cast<float>(sum), divisor_of(args, one)));
+          prim::cuda::nearest<element>(mean_of(static_cast<float>(sum), divisor_of(args, one)));
     }
   }
   // What the next grid reads must be complete when this one is, also where nothing was combined.

@@ -9,6 +9,7 @@
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/cluster.hpp>
 #include <tessera/prim/cuda/cluster_words.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
 #include <tessera/prim/cuda/warp.hpp>
@@ -139,7 +140,7 @@ class few_results {
     if (row >= args_.batch || at >= args_.outputs) return;
     const float of_tensor = args_.tensor_scale != nullptr ? *args_.tensor_scale : 1.0f;
     prim::cuda::with_elements(args_.out.data, args_.out.type, [&]<class To>(To* to) {
-      to[row * args_.out.row + at] = result_of<To>(sum * of_tensor);
+      to[row * args_.out.row + at] = prim::cuda::nearest<To>(sum * of_tensor);
     });
   }
 

@@ -9,6 +9,7 @@
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
 #include <tessera/prim/cuda/cluster.hpp>
 #include <tessera/prim/cuda/cluster_words.hpp>
+#include <tessera/prim/cuda/element_cast.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/numbers.hpp>
@@ -167,12 +168,12 @@ class streamed_results {
     To* const first = to + row * args_.out.row + output;
     const bool low = output < args_.outputs, high = output + 8 < args_.outputs;
     if (row < place.end_row) {
-      if (low) first[0] = result_of<To>(four[0] * place.scale);
-      if (high) first[8] = result_of<To>(four[2] * place.scale);
+      if (low) first[0] = prim::cuda::nearest<To>(four[0] * place.scale);
+      if (high) first[8] = prim::cuda::nearest<To>(four[2] * place.scale);
     }
     if (row + 1 < place.end_row) {
-      if (low) first[args_.out.row] = result_of<To>(four[1] * place.scale);
-      if (high) first[args_.out.row + 8] = result_of<To>(four[3] * place.scale);
+      if (low) first[args_.out.row] = prim::cuda::nearest<To>(four[1] * place.scale);
+      if (high) first[args_.out.row + 8] = prim::cuda::nearest<To>(four[3] * place.scale);
     }
   }
   /// Of 16 rows: a tile of 8 x 8 that is turned over has eight outputs in the lanes of a quad,

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include <tessera/kernels/quantized/sm90/streamed_stages.hpp>
 #include <tessera/prim/cuda/arrivals.hpp>
-#include <tessera/prim/cuda/matrix_unit.hpp>
 
 namespace tessera::kernels::quantized::sm90 {
 
@@ -38,19 +36,6 @@ struct tile_share {
     return sum;
   }
 };
-
-/// A sum as a result: by the conversion of the hardware, as `prim::nearest` has all of its steps in
-/// each place where a kernel rounds.
-template <class To>
-__device__ __forceinline__ To result_of(float sum) {
-  if constexpr (std::is_same_v<To, float>) {
-    return sum;
-  } else {
-    To to;
-    to.bits = static_cast<std::uint16_t>(prim::cuda::half_words<To>::pack(sum, sum));
-    return to;
-  }
-}
 
 /// Where a block leaves sums of a tile of so many. `begins`: with the first stage of the tile.
 __device__ __forceinline__ float* sums_left_by(const streamed_args& args, int block, bool begins,
