@@ -84,7 +84,7 @@ std::span<const instance> mean_pooling_registry() noexcept {
 
 std::string_view mean_pooling_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a0f20436d7ac38e3";
-  if (kind == device_kind::cuda) return "65d98f3fdab76fe5";
+  if (kind == device_kind::cuda) return "8b30545637b0b142";
   return {};
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <cuda_runtime.h>
+
 #include <tessera/families/mean_pooling/config.hpp>
 
 namespace tessera::kernels::mean_pooling::sm80 {
