@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "6434273e37d66b99";
-  if (kind == device_kind::cuda) return "8c0f741bbee0f171";
+  if (kind == device_kind::cuda) return "129bf6269881cb27";
   return {};
 }
 

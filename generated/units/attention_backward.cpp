@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "38719a8f12ab0e60";
-  if (kind == device_kind::cuda) return "23cc2f9c61f5d40d";
+  if (kind == device_kind::cuda) return "e60b9fcbe8ece8ec";
   return {};
 }
 

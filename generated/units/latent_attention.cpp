@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "7f1f6afc0b21f330";
-  if (kind == device_kind::cuda) return "bffb71546ec915d5";
+  if (kind == device_kind::cuda) return "83239a12015653bf";
   return {};
 }
 

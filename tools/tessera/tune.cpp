@@ -189,6 +189,9 @@ void add_tune(CLI::App& program, exit_status& status) {
       ->type_name("TABLE");
   add_common_flags(*command, *flags);
   command->footer(
+      "A row is timed if every element of its results is what the reference row has, of whose\n"
+      "results a sample is held against the definition. What is to replace the default is held\n"
+      "against both on other inputs too. Bounds are those of the tests.\n"
       "With --json, stdout has one JSON object a line: a heading, the problems, a summary.\n"
       "Example:\n  tessera tune --model tools/models/qwen3-0.6b.json --budget 60\n"
       "  tessera tune --backend cuda --model tools/models/qwen3-0.6b.json --budget 60");

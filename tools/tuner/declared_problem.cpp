@@ -12,6 +12,7 @@
 #include <tessera/spec/lower.hpp>
 
 #include "bench/support/workload.hpp"
+#include "compare_tensors.hpp"
 #include "measuring_place.hpp"
 #include "tests/reference/elements.hpp"
 #include "tests/reference/operations.hpp"
@@ -75,6 +76,7 @@ class declared_problem final : public tunable_problem {
   std::size_t default_row() const noexcept override { return 0; }
   std::size_t reference_row() const noexcept override { return reference_; }
   bool shares_processor() const noexcept override { return device_.kind == device_kind::cpu; }
+  bool shares_process() const noexcept override { return device_.kind != device_kind::cpu; }
 
   status make_inputs(std::uint64_t seed) override {
     place_->drop();
@@ -147,12 +149,13 @@ class declared_problem final : public tunable_problem {
     for (std::size_t i = 0; i < results_.size(); ++i) {
       if (!place_->intact(i)) return "writes beyond " + std::string(name_of(results_[i]));
     }
-    std::string text = difference(expected);
-    if (!text.empty()) return text;
-    // Where the reference row has spoken a few rows are enough.
-    const bool alone = expected.empty();
-    const reference::sample_plan plan{.rows_per_head = alone ? 16 : 3, .heads = alone ? 4 : 2};
-    return inputs_->verdict(computed().data(), plan, alone).complaint();
+    return difference(expected);
+  }
+
+  std::string against_definition(bool thorough) const override {
+    const reference::sample_plan plan{.rows_per_head = thorough ? 16 : 3,
+                                      .heads = thorough ? 4 : 2};
+    return inputs_->verdict(computed().data(), plan, thorough).complaint();
   }
 
  private:
@@ -319,13 +322,11 @@ class declared_problem final : public tunable_problem {
       const tensor_view ours = tensors[output.tensor];
       const tensor_view theirs = output.at(const_cast<std::byte*>(expected.data()) + begin);
       begin += output.bytes();
-      const auto width = ours.extent[static_cast<std::size_t>(ours.rank - 1)];
       const std::string_view name = name_of(output);
       const support::error_scale named = support::scale_of(name);
       const bool is_row = named == support::error_scale::row;
       const support::comparison compared = support::judged(
-          support::compare(reference::to_doubles(ours), reference::to_doubles(theirs), width,
-                           by_terms && is_row ? support::error_scale::tensor : named),
+          compare_tensors(ours, theirs, by_terms && is_row ? support::error_scale::tensor : named),
           0, support::floor_of(name, operands) * roundings / 2);
       if (!compared.passed) {
         return support::sentence_of(compared, name, output.shape.shape());

@@ -13,11 +13,11 @@ namespace {
 constexpr std::array<std::string_view, 8> state_names{"untried", "timed",   "abandoned", "wrong",
                                                       "crashed", "timeout", "refused",   "pruned"};
 
-/// What a child of the gate reports.
-enum gate_report : std::uint32_t { results_right, results_wrong, row_refused, single_run };
+/// What a child of the gate reports; `index`: which of the rows.
+enum gate_report : std::uint32_t { row_begins, results_wrong, row_refused, single_run };
 
-/// The reference row's results, in memory that the gate's children see. Empty if it failed or would
-/// take too long.
+/// The reference row's results, in memory that the gate's children see. Empty if it failed, would
+/// take too long or is not what the definition says.
 shared_memory expected_results(tunable_problem& problem, const measuring_rules& rules) {
   const std::size_t row = problem.reference_row();
   if (problem.candidates()[row].predicted_seconds > rules.limit_seconds / 4) return {};
@@ -25,11 +25,13 @@ shared_memory expected_results(tunable_problem& problem, const measuring_rules& 
   bool done = false;
   const auto work = [&](const child_channel& parent) {
     if (!problem.prepare(row) || !problem.run(0)) return;
+    parent.send(row_begins);  // the definition may take as long again
+    if (!problem.complaint({}).empty() || !problem.against_definition(false).empty()) return;
     problem.copy_results(results.bytes());
-    parent.send(results_right);
+    parent.send(single_run);
   };
   const auto receive = [&](const child_message& message) {
-    done = message.kind == results_right;
+    done = message.kind == single_run;
     return rules.limit_seconds;
   };
   const result<child_outcome> ended = run_in_child(work, receive, rules.limit_seconds);
@@ -37,45 +39,82 @@ shared_memory expected_results(tunable_problem& problem, const measuring_rules& 
   return results;
 }
 
-/// The child's part of the gate for one row.
-void check_in_child(tunable_problem& problem, std::size_t row, std::span<const std::byte> expected,
-                    const child_channel& parent) {
-  status done = problem.prepare(row);
-  if (done) done = problem.run(0);
-  if (!done) return parent.send(row_refused, 0, 0, done.message());
-  const std::string complaint = problem.complaint(expected);
-  if (!complaint.empty()) return parent.send(results_wrong, 0, 0, complaint);
-  parent.send(results_right);
-  const result<double> seconds = problem.time(1, 1);
-  if (!seconds) return parent.send(row_refused, 0, 0, seconds.message());
-  parent.send(single_run, 0, *seconds);
-}
+/// Some of the rows in a child process of theirs, up to the first that fails.
+class gate {
+ public:
+  gate(tunable_problem& problem, const measuring_rules& rules, judges by)
+      : problem_(problem), rules_(rules), by_(by), expected_(expected_results(problem, rules)) {}
 
-result<measured_row> check_row(tunable_problem& problem, std::size_t row,
-                               std::span<const std::byte> expected, const measuring_rules& rules) {
-  measured_row found;
-  found.row = row;
-  const auto receive = [&](const child_message& message) {
-    if (message.kind == results_wrong || message.kind == row_refused) {
-      found.state = message.kind == results_wrong ? row_state::wrong : row_state::refused;
-      found.reason = message.text;
+  /// Rows [first, end) of `rows`; returns how far it came. A row that fails behind others, whatever
+  /// they left in the process, has not failed: it is the first of the next child.
+  result<std::size_t> check(std::vector<measured_row>& rows, std::size_t first, std::size_t end,
+                            const measuring_observer& observe) {
+    std::size_t now = first;
+    const auto receive = [&](const child_message& message) {
+      now = message.index;
+      measured_row& row = rows[now];
+      switch (message.kind) {
+        case row_begins:
+          if (observe) observe("check", problem_.candidates()[row.row]);
+          break;
+        case single_run:
+          row.first_seconds = message.value;
+          row.state = row_state::timed;
+          break;
+        default:
+          row.state = message.kind == results_wrong ? row_state::wrong : row_state::refused;
+          row.reason = message.text;
+      }
+      return rules_.limit_seconds;
+    };
+    const auto work = [&](const child_channel& parent) {
+      for (std::size_t i = first; i < end; ++i) {
+        if (!check_one(rows[i].row, static_cast<std::uint32_t>(i), parent)) return;
+      }
+    };
+    const result<child_outcome> ended = run_in_child(work, receive, rules_.limit_seconds);
+    if (!ended) return ended.failure();
+    measured_row& last = rows[now];
+    if (ended->end != child_end::finished) {
+      last.state = ended->end == child_end::crashed ? row_state::crashed : row_state::timeout;
+      last.reason = ended->text;
     }
-    if (message.kind == single_run) {
-      found.first_seconds = message.value;
-      found.state = row_state::timed;
-    }
-    return rules.limit_seconds;
-  };
-  result<child_outcome> ended = run_in_child(
-      [&](const child_channel& parent) { check_in_child(problem, row, expected, parent); }, receive,
-      rules.limit_seconds);
-  if (!ended) return ended.failure();
-  if (ended->end != child_end::finished) {
-    found.state = ended->end == child_end::crashed ? row_state::crashed : row_state::timeout;
-    found.reason = ended->text;
+    if (!is_failure(last.state) || now == first) return now + 1;
+    last = {.row = last.row};
+    return now;
   }
-  return found;
-}
+
+ private:
+  /// The child's part; false if the row fails.
+  bool check_one(std::size_t row, std::uint32_t index, const child_channel& parent) {
+    parent.send(row_begins, index);
+    status done = problem_.prepare(row);
+    if (done) done = problem_.run(0);
+    if (!done) return refuse(done, index, parent);
+    const bool alone = expected_.bytes().empty();
+    std::string complaint = problem_.complaint(expected_.bytes());
+    if (complaint.empty() && (alone || by_ == judges::both)) {
+      complaint = problem_.against_definition(alone);
+    }
+    if (!complaint.empty()) {
+      parent.send(results_wrong, index, 0, complaint);
+      return false;
+    }
+    const result<double> seconds = problem_.time(1, 1);
+    if (!seconds) return refuse(seconds.failure(), index, parent);
+    parent.send(single_run, index, *seconds);
+    return true;
+  }
+  static bool refuse(const status& refusal, std::uint32_t index, const child_channel& parent) {
+    parent.send(row_refused, index, 0, refusal.message());
+    return false;
+  }
+
+  tunable_problem& problem_;
+  const measuring_rules& rules_;
+  judges by_;
+  shared_memory expected_;
+};
 
 }  // namespace
 
@@ -104,14 +143,15 @@ std::vector<std::size_t> shortlist(const tunable_problem& problem, std::size_t m
 result<std::vector<measured_row>> check_rows(tunable_problem& problem,
                                              const std::vector<std::size_t>& rows,
                                              const measuring_rules& rules,
-                                             const measuring_observer& observe) {
-  const shared_memory expected = expected_results(problem, rules);
+                                             const measuring_observer& observe, judges by) {
   std::vector<measured_row> checked;
-  for (const std::size_t row : rows) {
-    if (observe) observe("check", problem.candidates()[row]);
-    result<measured_row> found = check_row(problem, row, expected.bytes(), rules);
-    if (!found) return found.failure();
-    checked.push_back(*std::move(found));
+  for (const std::size_t row : rows) checked.push_back({.row = row});
+  gate lets_in(problem, rules, by);
+  for (std::size_t first = 0; first < checked.size();) {
+    const std::size_t end = problem.shares_process() ? checked.size() : first + 1;
+    const result<std::size_t> next = lets_in.check(checked, first, end, observe);
+    if (!next) return next.failure();
+    first = *next;
   }
   return checked;
 }

@@ -1,11 +1,12 @@
 // The rows of one problem, checked and timed.
 //
-// First the gate: every row runs alone in a child process, and its results are compared with those
-// of the reference row and with the definition. A row that crashes, hangs, is refused or is wrong
-// is out and is never timed. Then the race: the rows that passed run in random order, round after
-// round, in one child process; a row that is clearly behind drops out early, and the race ends when
-// more rounds would not change the answer. A crash or a hang costs the row that caused it: the race
-// goes on with the others and the rounds they have.
+// First the gate: rows run in a child process, each alone on a CPU and first in it wherever it is
+// found to fail, and all of their results are compared with those of the reference row, which is
+// itself compared with a sample of the definition. A row that crashes, hangs, is refused or is
+// wrong is out and is never timed. Then the race: the rows that passed run in random order, round
+// after round, in one child process; a row that is clearly behind drops out early, and the race
+// ends when more rounds would not change the answer. A crash or a hang costs the row that caused
+// it: the race goes on with the others and the rounds they have.
 #pragma once
 
 #include <cstddef>
@@ -89,11 +90,19 @@ using measuring_observer = std::function<void(std::string_view phase, const cand
 std::vector<std::size_t> shortlist(const tunable_problem& problem, std::size_t most,
                                    const std::vector<std::string>& extra = {});
 
+/// Who judges a row where the reference row has results. Where it has none the definition does, by
+/// more samples.
+enum class judges : std::uint8_t {
+  reference_row,  ///< every element
+  both,           ///< and the definition a sample of them
+};
+
 /// Runs the gate over `rows` (indices into candidates()). The inputs must have been made.
 result<std::vector<measured_row>> check_rows(tunable_problem& problem,
                                              const std::vector<std::size_t>& rows,
                                              const measuring_rules& rules,
-                                             const measuring_observer& observe = {});
+                                             const measuring_observer& observe = {},
+                                             judges by = judges::reference_row);
 
 /// Times the rows that passed, adding to their samples.
 status time_rows(tunable_problem& problem, std::vector<measured_row>& rows,

@@ -71,10 +71,15 @@ class tunable_problem {
   /// Size of the results of round 0, and the results themselves after run(0).
   virtual std::size_t result_bytes() const = 0;
   virtual void copy_results(std::span<std::byte> results) const = 0;
-  /// After run(0): what is wrong with the results of the prepared row, one sentence; empty if they
-  /// agree with the reference row's (`expected`, from copy_results; empty where that row is too
-  /// slow to run) and with the definition, and every canary lives.
+  /// After run(0): what is wrong with the results of the prepared row, one sentence; empty if every
+  /// canary lives and every element agrees with the reference row's (`expected`, from copy_results;
+  /// empty: nothing is compared).
   virtual std::string complaint(std::span<const std::byte> expected) const = 0;
+  /// Likewise what the definition says of a sample of them, which is larger if `thorough`.
+  virtual std::string against_definition(bool thorough) const = 0;
+  /// True if making a process ready for the rows takes longer than they do, so that the gate lets
+  /// rows share one as long as they are right.
+  virtual bool shares_process() const noexcept { return false; }
 };
 
 /// What a problem is measured with.

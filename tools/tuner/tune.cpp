@@ -204,11 +204,39 @@ result<tuned_problem> session::measure(tunable_problem& problem, const planned_p
   }
   if (found.reason == decision_reason::faster) {
     if (status done = hold_out(problem, found, events); !done) return done;
+  } else if (found.kind == outcome_kind::tuned) {
+    if (status done = confirm(problem, found, rules, events); !done) return done;
   }
   if (found.disturbed && !options_.accept_disturbed)
     keep_default(found, decision_reason::disturbed);
   problem.drop_inputs();
   return found;
+}
+
+/// Lets the gate look at the winner once more, where the definition speaks too: nothing replaces
+/// the default that only other rows have found to be right.
+status session::confirm(tunable_problem& problem, tuned_problem& found,
+                        const measuring_rules& rules, const session_events& events) {
+  std::vector<std::size_t> winner;
+  for (std::size_t i = 0; i < problem.candidates().size(); ++i) {
+    if (problem.candidates()[i].name == found.row) winner.push_back(i);
+  }
+  const result<std::vector<measured_row>> checked =
+      check_rows(problem, winner, rules, events.measures, judges::both);
+  if (!checked) return checked.failure();
+  if (!is_failure(checked->front().state)) return {};
+  for (logged_row& row : found.rows) {
+    if (row.row != found.row) continue;
+    row.state = checked->front().state;
+    row.reason = checked->front().reason;
+  }
+  const bool default_failed = found.reason == decision_reason::default_failed;
+  keep_default(found,
+               default_failed ? decision_reason::nothing_timed : decision_reason::not_repeated);
+  if (!default_failed) return {};
+  found.row.clear();
+  found.kind = outcome_kind::failed;
+  return {};
 }
 
 /// Runs winner and default once more on other inputs. What was picked as the fastest of many was
@@ -219,6 +247,8 @@ status session::hold_out(tunable_problem& problem, tuned_problem& found,
   rules.seed += 1;
   problem.drop_inputs();
   if (status done = problem.make_inputs(rules.seed); !done) return done;
+  if (status done = confirm(problem, found, rules, events); !done) return done;
+  if (found.kind != outcome_kind::tuned) return {};
   std::vector<measured_row> pair;
   for (std::size_t i = 0; i < problem.candidates().size(); ++i) {
     const std::string& name = problem.candidates()[i].name;

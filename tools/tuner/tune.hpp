@@ -120,6 +120,8 @@ class session {
   tuned_problem from_log(const planned_problem& planned) const;
   result<tuned_problem> measure(tunable_problem& problem, const planned_problem& planned,
                                 const session_events& events);
+  status confirm(tunable_problem& problem, tuned_problem& found, const measuring_rules& rules,
+                 const session_events& events);
   status hold_out(tunable_problem& problem, tuned_problem& found, const session_events& events);
   status store(const tuned_problem& found);
   lookup_record record_of(const tuned_problem& found) const;

@@ -182,6 +182,10 @@ TEST(blocks_of_groups, have_warps_that_share_keys_before_keys_are_split) {
   EXPECT_EQ(parts_and_splits(1, 131072), std::pair(4, 16)) << "no more than are combined at once";
   EXPECT_EQ(parts_and_splits(16, 2048), std::pair(4, 1)) << "nothing is left to be combined";
   EXPECT_EQ(parts_and_splits(32, 2048), std::pair(3, 1));
+  EXPECT_EQ(parts_and_splits(8, 256), std::pair(4, 1)) << "combining takes longer than reading";
+  EXPECT_EQ(parts_and_splits(27, 2048), std::pair(3, 1)) << "uneven, but nobody waits for it";
+  EXPECT_EQ(parts_and_splits(40, 512), std::pair(2, 1));
+  EXPECT_EQ(parts_and_splits(40, 8192), std::pair(1, 2)) << "uneven for long";
   EXPECT_EQ(parts_and_splits(128, 512), std::pair(2, 1)) << "more than a wave";
   EXPECT_EQ(parts_and_splits(100, 4096), std::pair(3, 1));
   EXPECT_EQ(parts_and_splits(200, 1024), std::pair(1, 1)) << "two waves";
@@ -228,6 +232,7 @@ TEST(blocks_of_groups, of_8_bits_are_twice_as_many) {
   };
   EXPECT_EQ(parts_and_splits(1, 32768), std::pair(4, 32));
   EXPECT_EQ(parts_and_splits(8, 2048), std::pair(2, 8));
+  EXPECT_EQ(parts_and_splits(50, 2048), std::pair(2, 1)) << "nothing is left to be combined";
   EXPECT_EQ(parts_and_splits(32, 8192), std::pair(4, 1));
   EXPECT_EQ(parts_and_splits(100, 8192), std::pair(1, 1));
   const schedule found = shared_blocks_of_codes(128, 8192);

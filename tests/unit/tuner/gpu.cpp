@@ -180,6 +180,7 @@ TEST_F(Gpu, RoundsReadOtherPartsOfMemoryThanTheCacheHolds) {
   EXPECT_GT(all, 3 * static_cast<std::size_t>(facts.l2_bytes));
   ASSERT_TRUE(problem.run(0));
   EXPECT_EQ(problem.complaint({}), "");
+  EXPECT_EQ(problem.against_definition(true), "");
   EXPECT_EQ(gpus().prepared, std::vector<int>{0});
   ASSERT_FALSE(gpus().launches.empty());
   EXPECT_EQ(gpus().launches.front().where.threads, facts.multiprocessors);

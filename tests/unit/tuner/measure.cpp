@@ -14,8 +14,9 @@ using namespace tessera::testing;
 using tessera::result;
 
 struct measured {
-  explicit measured(std::vector<pretended_row> rows, measuring_rules rules = quick_rules())
-      : problem("problem", std::move(rows)) {
+  explicit measured(std::vector<pretended_row> rows, measuring_rules rules = quick_rules(),
+                    bool shares = false)
+      : problem("problem", std::move(rows), shares) {
     EXPECT_TRUE(problem.make_inputs(1));
     auto checked = check_rows(problem, shortlist(problem, 99), rules);
     EXPECT_TRUE(checked) << checked.message();
@@ -66,11 +67,38 @@ TEST(Gate, ACrashAndARefusalCostOneRowEach) {
 }
 
 TEST(Gate, WithoutAReferenceTheDefinitionDecides) {
-  const measured rows({{"standard", 1e-3}, {"reference", 1e-3, behaviour::crashes}});
-  // A pretended problem's definition says 0, so nothing passes; what matters is that nothing is
-  // compared with results that never came.
-  EXPECT_EQ(rows["standard"].state, row_state::wrong);
-  EXPECT_EQ(rows["reference"].state, row_state::crashed);
+  for (const behaviour reference : {behaviour::crashes, behaviour::wrong}) {
+    const measured rows(
+        {{"standard", 1e-3}, {"wrong", 1e-3, behaviour::wrong}, {"reference", 1e-3, reference}});
+    EXPECT_EQ(rows["standard"].state, row_state::timed);
+    EXPECT_EQ(rows["wrong"].state, row_state::wrong);
+    EXPECT_EQ(rows["wrong"].reason, "out is 41, the definition says 42");
+    EXPECT_EQ(rows["reference"].state,
+              reference == behaviour::wrong ? row_state::wrong : row_state::crashed);
+  }
+}
+
+TEST(Gate, RowsThatShareAProcessAreJudgedAsIfAlone) {
+  measuring_rules rules = quick_rules();
+  rules.limit_seconds = 1;
+  const measured rows({{"standard", 1e-3},
+                       {"spoiling", 1e-3, behaviour::spoils},
+                       {"behind it", 1e-3},
+                       {"crashing", 1e-3, behaviour::crashes},
+                       {"behind that", 1e-3},
+                       {"wrong", 1e-3, behaviour::wrong},
+                       {"refusing", 1e-3, behaviour::refuses},
+                       {"hanging", 1e-3, behaviour::hangs},
+                       {"reference", 1e-3}},
+                      rules, true);
+  for (const char* right : {"standard", "spoiling", "behind it", "behind that", "reference"}) {
+    EXPECT_FALSE(is_failure(rows[right].state)) << right << ": " << rows[right].reason;
+    EXPECT_GT(rows[right].first_seconds, 0) << right;
+  }
+  EXPECT_EQ(rows["crashing"].state, row_state::crashed);
+  EXPECT_EQ(rows["wrong"].state, row_state::wrong);
+  EXPECT_EQ(rows["refusing"].state, row_state::refused);
+  EXPECT_EQ(rows["hanging"].state, row_state::timeout);
 }
 
 TEST(Race, FindsTheFastestAndAbandonsTheSlow) {

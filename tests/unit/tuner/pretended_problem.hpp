@@ -29,7 +29,9 @@ enum class behaviour {
   refuses,           ///< returns an error
   hangs_when_timed,  ///< passes the gate, then does not come back
   crashes_when_timed,
-  slow_elsewhere,  ///< fast on the inputs of seed 1, three times slower on others
+  slow_elsewhere,   ///< fast on the inputs of seed 1, three times slower on others
+  wrong_elsewhere,  ///< right on the inputs of seed 1
+  spoils,           ///< is right, and leaves its process so that what runs behind it is wrong
 };
 
 struct pretended_row {
@@ -39,11 +41,11 @@ struct pretended_row {
   double resources = 1;
 };
 
-/// The first row is the default, the last one the reference.
+/// The first row is the default, the last one the reference. What is right is 42.
 class pretended_problem final : public tunable_problem {
  public:
-  pretended_problem(std::string text, std::vector<pretended_row> rows)
-      : text_(std::move(text)), rows_(std::move(rows)) {
+  pretended_problem(std::string text, std::vector<pretended_row> rows, bool shares = false)
+      : text_(std::move(text)), rows_(std::move(rows)), shares_(shares) {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       candidates_.push_back({rows_[i].name, 1e-3 * static_cast<double>(i + 1), rows_[i].resources});
     }
@@ -86,9 +88,14 @@ class pretended_problem final : public tunable_problem {
       case behaviour::right:
       case behaviour::wrong:
       case behaviour::slow_elsewhere:
+      case behaviour::wrong_elsewhere:
+      case behaviour::spoils:
         break;
     }
-    result_ = row.does == behaviour::wrong ? 41 : 42;
+    const bool wrong = spoiled_ || row.does == behaviour::wrong ||
+                       (row.does == behaviour::wrong_elsewhere && seed_ != 1);
+    result_ = wrong ? 41 : 42;
+    spoiled_ = row.does == behaviour::spoils;
     return {};
   }
 
@@ -108,14 +115,18 @@ class pretended_problem final : public tunable_problem {
     std::memcpy(results.data(), &result_, sizeof result_);
   }
   std::string complaint(std::span<const std::byte> expected) const override {
-    int want = 0;
+    int want = result_;
     if (expected.size() == sizeof want) std::memcpy(&want, expected.data(), sizeof want);
-    return result_ == want ? ""
-                           : "out is " + std::to_string(result_) + ", the reference says " +
-                                 std::to_string(want);
+    return unless_it_is(want, "reference");
   }
+  std::string against_definition(bool) const override { return unless_it_is(42, "definition"); }
+  bool shares_process() const noexcept override { return shares_; }
 
  private:
+  std::string unless_it_is(int want, const std::string& judge) const {
+    if (result_ == want) return "";
+    return "out is " + std::to_string(result_) + ", the " + judge + " says " + std::to_string(want);
+  }
   static void hang() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 
   std::string text_;
@@ -125,6 +136,8 @@ class pretended_problem final : public tunable_problem {
   std::uint64_t seed_ = 0;
   std::size_t row_ = 0;
   int result_ = 0;
+  bool shares_ = false;
+  bool spoiled_ = false;
 };
 
 /// Opens every text as a problem with these rows.

@@ -230,4 +230,19 @@ TEST(Summary, HasGeometricMeanAndWorstCase) {
   EXPECT_EQ(all.unmeasured, 2u);
 }
 
+TEST(Session, WhatTheDefinitionFindsWrongDoesNotReplaceTheDefault) {
+  const scratch_folder folder;
+  session tuning(options_of(
+      folder / "lookup.txt",
+      {{"standard", 2e-3}, {"fast", 1e-3, behaviour::wrong_elsewhere}, {"reference", 2e-3}}));
+  const auto found = run(tuning, {{"problem"}});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].kind, outcome_kind::default_stays);
+  EXPECT_EQ(found[0].reason, decision_reason::not_repeated);
+  EXPECT_EQ(found[0].row, "standard");
+  EXPECT_EQ(found[0].row_named("fast")->state, row_state::wrong);
+  EXPECT_EQ(found[0].row_named("fast")->reason, "out is 41, the reference says 42");
+  EXPECT_TRUE(table_of(folder / "lookup.txt").records().empty());
+}
+
 }  // namespace

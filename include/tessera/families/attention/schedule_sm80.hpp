@@ -112,14 +112,13 @@ struct paged_keys {
 /// How long splits of such keys take that all run at the same time, in microseconds as on an H200:
 /// the tiles of the longest; what comes before the first; combining, of 32 splits at once. A tile
 /// takes as long as what a block does with it or, where more blocks read, as the bytes of all on a
-/// multiprocessor; near where both take as long, longer than either. `parts`: warps of a block that
-/// have as many parts of a split.
-constexpr double time_of_splits(const paged_keys& keys, std::int64_t splits, int multiprocessors,
+/// multiprocessor, which has `blocks` of them; near where both take as long, longer than either.
+/// `parts`: warps of a block that have as many parts of a split.
+constexpr double time_of_splits(const paged_keys& keys, std::int64_t splits, double blocks,
                                 int parts = 1) noexcept {
   constexpr double alone = 1.5, bytes_of_us = 24600, begin = 3.0, combine = 0.6, of_32 = 0.9;
   const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-  const auto readers = static_cast<double>(up(keys.tiles * splits, multiprocessors) * parts);
-  const double reading = readers * static_cast<double>(keys.bytes_of_tile) / bytes_of_us;
+  const double reading = blocks * parts * static_cast<double>(keys.bytes_of_tile) / bytes_of_us;
   // About the cube root of alone^3 + reading^3.
   const double longer = std::max(alone, reading), shorter = std::min(alone, reading);
   const double of_tile = longer + 0.26 * shorter * (shorter / longer) * (shorter / longer);
@@ -138,10 +137,12 @@ constexpr int paged_splits_for(const paged_keys& keys, int multiprocessors,
   const std::int64_t most =
       std::min({std::int64_t{most_splits}, keys.key_tiles, slots / keys.tiles});
   int best = 1;
-  double least = time_of_splits(keys, 1, multiprocessors);
-  for (int splits = 2; splits <= most; ++splits) {
-    const double time = time_of_splits(keys, splits, multiprocessors);
-    if (time >= least) continue;
+  double least = 0.0;
+  for (int splits = 1; splits <= most; ++splits) {
+    // Those of a multiprocessor that has the most.
+    const std::int64_t blocks = (keys.tiles * splits + multiprocessors - 1) / multiprocessors;
+    const double time = time_of_splits(keys, splits, static_cast<double>(blocks));
+    if (splits > 1 && time >= least) continue;
     least = time;
     best = splits;
   }
