@@ -16,6 +16,7 @@
 #include <tessera/kernels/attention/sm90/changed_tiles.hpp>
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/functor_rows.hpp>
+#include <tessera/kernels/attention/sm90/kept_weights.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/score_products.hpp>
@@ -106,11 +107,12 @@ class consumer {
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       if (Traits::frees_queries_early && last - first == 1) release(barriers_of_q(), q_place());
-      release_keys();
+      if (!holds_biases<Traits>(args_)) release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       bool hides = tile >= full_last || tile < full_first, begins = hides;
       look_up_listed<Traits>(planned, warpgroup_, tile, hides, begins);
       const bool uncapped = modify_scores(planned, tile, hides, ahead, false);
+      if (holds_biases<Traits>(args_)) release_keys();
       if (hides) hide_scores(planned, tile, lane_);
       float most[2];
       set_reference(lane_, args_, uncapped, most);
@@ -163,11 +165,7 @@ class consumer {
     if (any_keys) {
       if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
       if constexpr (Traits::from_first) clear_values(planned, last - 1);
-      if (half) {
-        end_values<Traits::block_kv / 2>();
-      } else {
-        end_values<Traits::block_kv>();
-      }
+      half ? end_values<Traits::block_kv / 2>() : end_values<Traits::block_kv>();
       release_values();
     }
     pass_tiles(planned, Traits::from_first ? last : uniform(of_block.first),
@@ -222,10 +220,11 @@ class consumer {
     const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
     if (Traits::frees_queries_early && !goes_on) release(barriers_of_q(), q_place());
-    if (!keeps_keys) release_keys();
+    if (!keeps_keys && !holds_biases<Traits>(args_)) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned, lane);
     const bool paired = weighs_pairs(lane, follows);
     const bool uncapped = modify_scores(planned, tile, hides, ahead, paired);
+    if (holds_biases<Traits>(args_)) release_keys();
     if (hides) hide_scores(planned, tile, lane);
     const bool moved = Traits::trusts_reference
                            ? weigh_by_reference(
@@ -296,13 +295,14 @@ class consumer {
   /// the tile has keys outside of a row's interval; `paired`: distances are left to the exponents.
   /// True if a cap is left to `exponentiate`.
   __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
-                                                bool clips, typename mods::biases& ahead,
+                                                bool clips, const typename mods::biases& ahead,
                                                 bool paired) {
     if constexpr (Traits::adds_distances) {
       find_lacks(tile, lane_);
       if (!paired) add_distances(args_, lane_);
     } else if constexpr (Traits::modifies && !Traits::whole_tiles) {
-      return mods(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips, ahead);
+      return mods(args_, hooks_, planned, lane_, warpgroup_)
+          .apply(tile, !clips, shared_.biases.at(k_place_.stage()), ahead);
     }
     return false;
   }

@@ -239,6 +239,7 @@ class producer {
       bring_keys_of_parts(work, key0);
       return;
     }
+    bring_biases(work, key0);
     bring<Traits::head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_k),
                             prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
                             args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides);
@@ -251,6 +252,23 @@ class producer {
     bring<Traits::v_head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_v),
                               prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
                               args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides);
+  }
+
+  /// The biases of a tile of keys, which arrive with it.
+  __device__ __forceinline__ void bring_biases(const work_tile& work, int key0) {
+    const boxed_bias& bias = args_.bias;
+    if (!holds_biases<Traits>(args_)) return;
+    const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_k);
+    const std::uint32_t full = k_place_.full(barriers);
+    const int head = work.first_head * bias.of_head;
+    const int token = work.first_query * bias.of_token;
+    const int entry = work.sequence * bias.of_entry;
+    k_place_.wait_empty(barriers);
+    if (lane() == 0) {
+      prim::cuda::expect_bytes(full, bias.bytes);
+      prim::cuda::copy_box(shared_.biases.at(k_place_.stage()), maps_.beside_k, full,
+                           {key0, head, token, entry}, prim::cuda::cache_hint::evict_normal);
+    }
   }
 
   /// A tile of keys whose last columns lie apart.
@@ -270,7 +288,7 @@ class producer {
         copy_tile<Traits::head_dim - Traits::tail_columns>(to, Traits::kv_panel_bytes, maps_.k,
                                                            full, {work.kv_head, token, entry},
                                                            prim::cuda::cache_hint::evict_last);
-        copy_tile<Traits::tail_columns>(to_tail, Traits::kv_panel_bytes, maps_.k_tail, full,
+        copy_tile<Traits::tail_columns>(to_tail, Traits::kv_panel_bytes, maps_.beside_k, full,
                                         {tail.strides.head == 0 ? 0 : work.kv_head, token, entry},
                                         prim::cuda::cache_hint::evict_last);
       }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <tessera/families/attention/config.hpp>
+#include <tessera/kernels/attention/sm90/bias_tiles.hpp>
 #include <tessera/kernels/attention/sm90/key_tiles.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -50,6 +51,9 @@ struct shared_plan {
   alignas(1024) unsigned char v[Traits::kv_stages][Traits::v_bytes];
   [[no_unique_address]] std::conditional_t<Traits::has_out_place, out_place<Traits>, no_out_place>
       out;
+  [[no_unique_address]] std::conditional_t<Traits::brings_biases, bias_places<Traits>,
+                                           no_bias_places>
+      biases;
   planned_tile<Traits> tile[2];
   prim::cuda::ring_barriers<2> of_tile;
   std::uint64_t of_work[2];   ///< full once the producer may bring the tile
