@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <tessera/prim/common/divisor.hpp>
+#include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/warp.hpp>
