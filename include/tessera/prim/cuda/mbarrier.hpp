@@ -31,12 +31,6 @@ __device__ __forceinline__ void arrive_expecting(std::uint32_t barrier, std::uin
                : "memory");
 }
 
-/// Announces bytes that copies will bring, in a phase that cannot end yet.
-__device__ __forceinline__ void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
 /// Arrives once all cp.async copies that this thread has asked for before are there.
 __device__ __forceinline__ void arrive_after_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

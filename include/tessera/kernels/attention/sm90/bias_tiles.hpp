@@ -9,6 +9,7 @@
 #include <tessera/prim/common/divisor.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/matrix_unit.hpp>
+#include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
@@ -36,18 +37,42 @@ __device__ __forceinline__ bool holds_biases(const Args& args) {
   return false;
 }
 
-/// Panels beside the places of keys.
+/// The panel of a tile of keys, of a thread that reads it. It has the number of their place, whose
+/// turn it shares.
+template <int Stages>
+class bias_panel {
+ public:
+  __device__ __forceinline__ bias_panel(std::uint32_t barriers, std::uint32_t at,
+                                        const prim::cuda::ring_place<Stages>& place)
+      : barriers_(barriers), at_(at), place_(place) {}
+
+  /// Its address, once the biases are there.
+  __device__ __forceinline__ std::uint32_t wait() const {
+    place_.wait_full(barriers_);
+    return at_;
+  }
+  /// By all of a warp, once it is read.
+  __device__ __forceinline__ void release() const {
+    if (prim::cuda::thread_index() % prim::cuda::warp_size == 0) place_.release(barriers_);
+  }
+  /// By all of a warp that reads nothing of it.
+  __device__ __forceinline__ void pass() const {
+    wait();
+    release();
+  }
+
+ private:
+  std::uint32_t barriers_, at_;
+  prim::cuda::ring_place<Stages> place_;
+};
+
+/// Panels beside the places of keys: the end of a block's shared memory, which launches without
+/// such biases leave to the cache.
 template <class Traits>
 struct bias_places {
   alignas(1024) unsigned char panels[Traits::kv_stages][Traits::q_panel_bytes];
-
-  __device__ __forceinline__ std::uint32_t at(std::uint32_t stage) const {
-    return prim::cuda::shared_address(&panels[stage]);
-  }
 };
-struct no_bias_places {
-  __device__ __forceinline__ std::uint32_t at(std::uint32_t /*stage*/) const { return 0; }
-};
+struct no_bias_places {};
 
 /// Where in a panel the chunk of eight biases lies that a lane addresses for eight rows of its
 /// warp, of which it has row l % 8: those of keys 8 (l / 8) on.

@@ -107,12 +107,11 @@ class consumer {
       prim::cuda::wait_products<0>();
       prim::cuda::keep_in_place(lane_.scores);
       if (Traits::frees_queries_early && last - first == 1) release(barriers_of_q(), q_place());
-      if (!holds_biases<Traits>(args_)) release_keys();
+      release_keys();
       if constexpr (Traits::codes_of_heads) set_scale(planned, lane_);
       bool hides = tile >= full_last || tile < full_first, begins = hides;
       look_up_listed<Traits>(planned, warpgroup_, tile, hides, begins);
       const bool uncapped = modify_scores(planned, tile, hides, ahead, false);
-      if (holds_biases<Traits>(args_)) release_keys();
       if (hides) hide_scores(planned, tile, lane_);
       float most[2];
       set_reference(lane_, args_, uncapped, most);
@@ -220,11 +219,10 @@ class consumer {
     const bool keeps_keys = Traits::trusts_reference && !Traits::divides_weights && !follows;
     const std::uint32_t keys = prim::cuda::shared_address(&shared_.k[k_place_.stage()]);
     if (Traits::frees_queries_early && !goes_on) release(barriers_of_q(), q_place());
-    if (!keeps_keys && !holds_biases<Traits>(args_)) release_keys();
+    if (!keeps_keys) release_keys();
     if constexpr (Traits::codes_of_heads) set_scale(planned, lane);
     const bool paired = weighs_pairs(lane, follows);
     const bool uncapped = modify_scores(planned, tile, hides, ahead, paired);
-    if (holds_biases<Traits>(args_)) release_keys();
     if (hides) hide_scores(planned, tile, lane);
     const bool moved = Traits::trusts_reference
                            ? weigh_by_reference(
@@ -302,7 +300,7 @@ class consumer {
       if (!paired) add_distances(args_, lane_);
     } else if constexpr (Traits::modifies && !Traits::whole_tiles) {
       return mods(args_, hooks_, planned, lane_, warpgroup_)
-          .apply(tile, !clips, shared_.biases.at(k_place_.stage()), ahead);
+          .apply(tile, !clips, biases_of_keys(shared_, k_place_), ahead);
     }
     return false;
   }
@@ -327,6 +325,7 @@ class consumer {
       }
       k_place_.wait_full(barriers_of_k());
       release_keys();
+      if (holds_biases<Traits>(args_)) biases_of_keys(shared_, k_place_).pass();
       wait_for_values();
       release_values();
     }

@@ -196,6 +196,16 @@ cudaError_t launch_across(launch_args& launched, std::byte* workspace, cudaStrea
   return cudaSuccess;
 }
 
+/// Bytes of shared memory that a launch uses.
+template <class Traits>
+int used_shared_memory(const launch_args& launched) {
+  std::size_t bytes = sizeof(shared_plan<Traits>);
+  if constexpr (Traits::brings_biases) {
+    if (launched.bias.bytes == 0) bytes -= sizeof(bias_places<Traits>);
+  }
+  return static_cast<int>(bytes);
+}
+
 /// Runs the row's kernel with user hooks on `context.stream` of the current device, whose number of
 /// multiprocessors is `context.threads`. Returns before the work is done. Can be captured in a
 /// graph once the device is ready (see `prepare`).
@@ -251,8 +261,8 @@ status launch_with(const attention_kernel_args& args, const Hooks& hooks,
   const auto blocks = static_cast<unsigned>(std::min(launched.tiles, std::max(1, context.threads)));
   if (code == cudaSuccess) {
     code = prim::cuda::launch_kernel(&forward_kernel<Kernel, Hooks>, dim3(blocks), traits::threads,
-                                     static_cast<int>(sizeof(shared_plan<traits>)), stream,
-                                     dependent, launched, maps, hooks);
+                                     used_shared_memory<traits>(launched), stream, dependent,
+                                     launched, maps, hooks);
   }
   if (code == cudaSuccess) return {};
   static_cast<void>(cudaGetLastError());

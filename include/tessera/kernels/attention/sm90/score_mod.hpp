@@ -111,7 +111,8 @@ class score_mod {
   /// Products with a tile of keys become logits; what is outside of rows' intervals may be
   /// anything, as long as `inside` is false where there is such. True if products stay without
   /// their cap (`cap_products`).
-  __device__ __forceinline__ bool apply(int tile, bool inside, std::uint32_t panel,
+  __device__ __forceinline__ bool apply(int tile, bool inside,
+                                        const bias_panel<Traits::kv_stages>& panel,
                                         const biases& first) const {
     bool uncapped = false;
     if constexpr (Traits::caps_products) {
@@ -125,7 +126,8 @@ class score_mod {
 
  private:
   /// All but the cap of products.
-  __device__ __forceinline__ void change_and_hide(int tile, bool inside, std::uint32_t panel,
+  __device__ __forceinline__ void change_and_hide(int tile, bool inside,
+                                                  const bias_panel<Traits::kv_stages>& panel,
                                                   const biases& first) const {
     const int key0 = tile * Traits::block_kv;
     const bool looks =
@@ -138,10 +140,7 @@ class score_mod {
           if (!args_.plain) {
             scores.change([&](typename tile_form::biases& to) {
               if (holds_biases<Traits>(args_)) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                  load_from_panel(panel, lane_.bias_at[half], to.row[half].of);
-                }
+                load_brought(panel, to);
               } else if constexpr (loads_ahead) {
                 to = first;
               } else {
@@ -159,19 +158,12 @@ class score_mod {
       if (!hooks_type::has_logits && args_.plain && inside && !looks) return;
       apply_to_rows<Traits::key_tiles>(key0, looks, inside);
     } else if constexpr (row_form::reads) {
-      // A row and 16 keys at a time, each in the place of the first, so that the code is there once
-      // and takes few registers.
+      if (holds_biases<Traits>(args_)) panel.pass();
+        // 16 keys at a time, each in the place of the first, so that the code is there once and
+        // takes few registers.
 #pragma unroll 1
       for (int key = key0; key < key0 + Traits::block_kv; key += 16) {
-        if constexpr (Traits::consumers == 2) {
-#pragma unroll 1
-          for (int half = 0; half < 2; ++half) {
-            apply_to_row<2>(key, half, 0, looks, inside);
-            turn_rows();
-          }
-        } else {
-          apply_to_rows<2>(key, looks, inside);
-        }
+        apply_to_rows<2>(key, looks, inside);
         turn_keys();
       }
     }
@@ -198,44 +190,41 @@ class score_mod {
            (call.cu_seqlens_k != nullptr ? planned_.work.k_len : call.kv_len);
   }
 
+  /// The biases of the lane's rows that have been brought.
+  __device__ __forceinline__ void load_brought(const bias_panel<Traits::kv_stages>& panel,
+                                               typename tile_form::biases& to) const {
+    if constexpr (Traits::brings_biases) {
+      const std::uint32_t at = panel.wait();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        load_from_panel(at, lane_.bias_at[half], to.row[half].of);
+      }
+      panel.release();
+    }
+  }
+
   /// The first `KeyTiles` times 8 keys, which begin at key0.
   template <int KeyTiles>
   __device__ __forceinline__ void apply_to_rows(int key0, bool looks, bool inside) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) apply_to_row<KeyTiles>(key0, half, half, looks, inside);
-  }
-  /// Of row `half`, whose scores are where those of row `place` are.
-  template <int KeyTiles>
-  __device__ __forceinline__ void apply_to_row(int key0, int half, int place, bool looks,
-                                               bool inside) const {
     constexpr int count = 2 * KeyTiles;
     const lane_keys key_of{key0 + thread_ % 4 * 2};
-    float x[count];
 #pragma unroll
-    for (int e = 0; e < count; ++e) x[e] = lane_.scores[e / 2 * 4 + place * 2 + e % 2];
-    const position at = position_of_half(half);
-    if (inside && !Traits::walks_tiles) {
-      row_form::apply_inside(args_, hooks_, x, at, key_of, looks);
-    } else {
-      const row_keys keys = planned_.keys[row_of_half(half)];
-      row_form::apply_row(args_, hooks_, x, at, key_of, {keys.begin, keys.end}, looks);
+    for (int half = 0; half < 2; ++half) {
+      float x[count];
+#pragma unroll
+      for (int e = 0; e < count; ++e) x[e] = lane_.scores[e / 2 * 4 + half * 2 + e % 2];
+      const position at = position_of_half(half);
+      if (inside && !Traits::walks_tiles) {
+        row_form::apply_inside(args_, hooks_, x, at, key_of, looks);
+      } else {
+        const row_keys keys = planned_.keys[row_of_half(half)];
+        row_form::apply_row(args_, hooks_, x, at, key_of, {keys.begin, keys.end}, looks);
+      }
+#pragma unroll
+      for (int e = 0; e < count; ++e) lane_.scores[e / 2 * 4 + half * 2 + e % 2] = x[e];
     }
-#pragma unroll
-    for (int e = 0; e < count; ++e) lane_.scores[e / 2 * 4 + place * 2 + e % 2] = x[e];
   }
 
-  /// Scores of the first 16 keys of both rows change places.
-  __device__ __forceinline__ void turn_rows() const {
-#pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-#pragma unroll
-      for (int e = i; e < i + 2; ++e) {
-        const float score = lane_.scores[e];
-        lane_.scores[e] = lane_.scores[e + 2];
-        lane_.scores[e + 2] = score;
-      }
-    }
-  }
   /// Scores of each 16 keys take the place of those before, the first that of the last.
   __device__ __forceinline__ void turn_keys() const {
     float first[8];
