@@ -98,11 +98,6 @@ class score_mod_tile {
     const score_tensor& bias = bias_of(args_.call);
     return bias.data != nullptr ? biases_at(bias, half) - key0_ / 2 : nullptr;
   }
-  /// A lane's biases of both rows.
-  __device__ __forceinline__ void load(biases& to) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) load_row(bias_of(args_.call), half, to.row[half]);
-  }
   /// The biases of `key0` on: asked for while products are made.
   static __device__ __forceinline__ void load(const pair* from, int key0, row_pairs& to) {
 #pragma unroll

@@ -137,16 +137,18 @@ class score_mod {
         const row_at rows{*this};
         tile_form scores(args_, tiles_of(lane_.scores), rows, thread_, key0);
         if constexpr (row_form::changes) {
-          if (!args_.plain) {
-            scores.change([&](typename tile_form::biases& to) {
-              if (holds_biases<Traits>(args_)) {
-                load_brought(panel, to);
-              } else if constexpr (loads_ahead) {
-                to = first;
-              } else {
-                scores.load(to);
-              }
-            });
+          if constexpr (loads_ahead) {
+            if (!args_.plain) {
+              scores.change([&](typename tile_form::biases& to) {
+                if (holds_biases<Traits>(args_)) {
+                  load_brought(panel, to);
+                } else {
+                  to = first;
+                }
+              });
+            }
+          } else if (!args_.plain) {
+            scores.change();
           }
         }
         if (looks) scores.hide();
