@@ -68,6 +68,24 @@ TEST(flash_cuda, shared_memory_counts_whole_lines) {
   EXPECT_EQ(shared_memory_bytes(row), 64 * 512 + 2 * 32 * (512 + 512));
 }
 
+TEST(flash_cuda, biases_lie_beside_keys_where_there_is_room) {
+  attention_config row{.target = backend::cuda_sm90,
+                       .type = dtype::bf16,
+                       .head_dim = 128,
+                       .v_head_dim = 128,
+                       .features = tessera::base_features,
+                       .block_q = 128,
+                       .block_kv = 64,
+                       .tiling = {.warps = 12, .blocks_per_sm = 1}};
+  const int without = shared_memory_bytes(row);
+  row.features = row.features | attention_feature::bias;
+  EXPECT_TRUE(tessera::sm90_stages::of(row).biases);
+  EXPECT_EQ(shared_memory_bytes(row), without + 3 * 128 * 64 * 2);  // 64 keys of each row
+  row.head_dim = row.v_head_dim = 256;                              // two places of keys
+  EXPECT_FALSE(tessera::sm90_stages::of(row).biases);
+  EXPECT_LE(shared_memory_bytes(row), tessera::most_shared_memory_bytes_sm90);
+}
+
 flash_problem problem(bool unaligned) {
   return {.tensors = {.q = tessera::shaped(dtype::bf16, {1, 64, 8, 128}),
                       .k = tessera::shaped(dtype::bf16, {1, 64, 2, 128}),

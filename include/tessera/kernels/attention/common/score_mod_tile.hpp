@@ -66,6 +66,11 @@ class row_biases {
   unsigned extent_ = 0;
 };
 
+/// The bias of a call that has one.
+__device__ __host__ __forceinline__ const score_tensor& bias_of(const attention_kernel_args& call) {
+  return call.bias_pre.data != nullptr ? call.bias_pre : call.bias_post;
+}
+
 /// `RowAt(half)` gives the position of row `half` of the accumulators, always one that is used;
 /// `Args` is the target's launch_args, of which `scale_of_head<Traits>(args, head)` is known.
 template <class Traits, class Args, class RowAt>
@@ -88,12 +93,10 @@ class score_mod_tile {
                                             const RowAt& row_at, int thread, int key0)
       : args_(args), scores_(scores), row_at_(row_at), quarter_(thread % 4), key0_(key0) {}
 
-  /// Where the lane's biases of the row's key 0 lie that are added first; null: there are none.
+  /// Where the lane's biases of the row's key 0 lie; null: there are none.
   __device__ __forceinline__ const pair* first_biases(int half) const {
-    const attention_kernel_args& call = args_.call;
-    if (call.bias_pre.data != nullptr) return biases_at(call.bias_pre, half) - key0_ / 2;
-    if (call.bias_post.data != nullptr) return biases_at(call.bias_post, half) - key0_ / 2;
-    return nullptr;
+    const score_tensor& bias = bias_of(args_.call);
+    return bias.data != nullptr ? biases_at(bias, half) - key0_ / 2 : nullptr;
   }
   /// The biases of `key0` on: asked for while products are made.
   static __device__ __forceinline__ void load(const pair* from, int key0, row_pairs& to) {
@@ -103,7 +106,7 @@ class score_mod_tile {
 
   /// Products become logits.
   __device__ __forceinline__ void change() {
-    change_with([&](const score_tensor& bias, float scale, bool /*first*/) {
+    change_with([&](const score_tensor& bias, float scale) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         row_pairs pairs;
@@ -112,15 +115,23 @@ class score_mod_tile {
       }
     });
   }
-  /// The same; `loaded`: what `load` has left, and may be written to.
-  __device__ __forceinline__ void change(biases& loaded) {
-    change_with([&](const score_tensor& bias, float scale, bool first) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (!first) load_row(bias, half, loaded.row[half]);
-        add_row(loaded.row[half], half, scale);
+  /// The same of calls that are read wide (`reads_are_wide`), whose bias is one and the last of
+  /// all: `load_biases(to)` loads it.
+  template <class LoadBiases>
+  __device__ __forceinline__ void change(const LoadBiases& load_biases) {
+    const attention_kernel_args& call = args_.call;
+    float scale = scale_of_head<Traits>(args_, row_at_(0).head);  // rows of one group
+    if constexpr (Traits::has(attention_feature::soft_cap)) {
+      if (call.soft_cap > 0.0f) {
+        cap(scale);
+        scale = 1.0f;
       }
-    });
+    }
+    if (bias_of(call).data == nullptr) return;
+    biases pairs;
+    load_biases(pairs);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) add_row(pairs.row[half], half, scale);
   }
 
   /// -inf where the mask or the segments hide.
@@ -152,14 +163,14 @@ class score_mod_tile {
   }
 
  private:
-  /// `add_bias(bias, scale, first)`: products times `scale` plus biases, which are the first.
+  /// `add_bias(bias, scale)`: products times `scale` plus biases.
   template <class AddBias>
   __device__ __forceinline__ void change_with(const AddBias& add_bias) {
     const attention_kernel_args& call = args_.call;
     float scale = scale_of_head<Traits>(args_, row_at_(0).head);  // rows of one group
     if constexpr (Traits::has_biases) {
       if (call.bias_pre.data != nullptr) {
-        add_bias(call.bias_pre, scale, true);
+        add_bias(call.bias_pre, scale);
         scale = 1.0f;
       }
     }
@@ -170,9 +181,7 @@ class score_mod_tile {
       }
     }
     if constexpr (Traits::has_biases) {
-      if (call.bias_post.data != nullptr) {
-        add_bias(call.bias_post, scale, call.bias_pre.data == nullptr);
-      }
+      if (call.bias_post.data != nullptr) add_bias(call.bias_post, scale);
     }
     if constexpr (Traits::has_position_biases) {
       add_position_biases(call.positions, scale);

@@ -53,20 +53,20 @@ class epilogue {
       prim::cuda::wait_for_threads(prim::cuda::warpgroup_index(), prim::cuda::warpgroup_size);
     }
     if (first_of_warp >= planned_.work.rows) return;
-    if (!any_keys || first_of_warp >= planned_.work.used) {
-      write_empty_rows(first_of_warp, first_of_warp);
-      return;
-    }
-    const unsigned wrong = finish(thread, row);
-    if (wrong != 0) {
+    int empty = first_of_warp;
+    if (any_keys && first_of_warp < planned_.work.used) {
+      const unsigned wrong = finish(thread, row);
+      if (wrong != 0) {
 #pragma unroll 1
-      for (int r = 0; r < rows_of_warp; ++r) {
-        if ((wrong >> r & 1u) != 0) {
-          careful_row<Traits>(args_, hooks_, planned_, first_of_warp + r).write();
+        for (int r = 0; r < rows_of_warp; ++r) {
+          if ((wrong >> r & 1u) != 0) {
+            careful_row<Traits>(args_, hooks_, planned_, first_of_warp + r).write();
+          }
         }
       }
+      empty = planned_.work.used;
     }
-    write_empty_rows(first_of_warp, max(first_of_warp, planned_.work.used));
+    write_empty_rows(first_of_warp, empty);
   }
 
   /// Leaves the sums of the warpgroup's rows of an item of a list as rows of sm80 do, whose kernel

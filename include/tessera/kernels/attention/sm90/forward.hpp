@@ -16,6 +16,7 @@
 #include <tessera/kernels/attention/sm90/changed_tiles.hpp>
 #include <tessera/kernels/attention/sm90/epilogue.hpp>
 #include <tessera/kernels/attention/sm90/functor_rows.hpp>
+#include <tessera/kernels/attention/sm90/kept_weights.hpp>
 #include <tessera/kernels/attention/sm90/key_parts.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/score_products.hpp>
@@ -163,11 +164,7 @@ class consumer {
     if (any_keys) {
       if constexpr (Traits::waits_late) v_place_.wait_full(barriers_of_v());
       if constexpr (Traits::from_first) clear_values(planned, last - 1);
-      if (half) {
-        end_values<Traits::block_kv / 2>();
-      } else {
-        end_values<Traits::block_kv>();
-      }
+      half ? end_values<Traits::block_kv / 2>() : end_values<Traits::block_kv>();
       release_values();
     }
     pass_tiles(planned, Traits::from_first ? last : uniform(of_block.first),
@@ -296,13 +293,14 @@ class consumer {
   /// the tile has keys outside of a row's interval; `paired`: distances are left to the exponents.
   /// True if a cap is left to `exponentiate`.
   __device__ __forceinline__ bool modify_scores(const planned_tile<Traits>& planned, int tile,
-                                                bool clips, typename mods::biases& ahead,
+                                                bool clips, const typename mods::biases& ahead,
                                                 bool paired) {
     if constexpr (Traits::adds_distances) {
       find_lacks(tile, lane_);
       if (!paired) add_distances(args_, lane_);
     } else if constexpr (Traits::modifies && !Traits::whole_tiles) {
-      return mods(args_, hooks_, planned, lane_, warpgroup_).apply(tile, !clips, ahead);
+      return mods(args_, hooks_, planned, lane_, warpgroup_)
+          .apply(tile, !clips, biases_of_keys(shared_, k_place_), ahead);
     }
     return false;
   }
@@ -327,6 +325,7 @@ class consumer {
       }
       k_place_.wait_full(barriers_of_k());
       release_keys();
+      if (holds_biases<Traits>(args_)) biases_of_keys(shared_, k_place_).pass();
       wait_for_values();
       release_values();
     }

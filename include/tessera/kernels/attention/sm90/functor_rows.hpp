@@ -4,6 +4,7 @@
 // tile of keys, by which the reference maximum is moved instead.
 #pragma once
 
+#include <tessera/kernels/attention/sm90/kept_weights.hpp>
 #include <tessera/kernels/attention/sm90/score_mod.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>

@@ -13,6 +13,8 @@
 #include <tessera/families/attention/kernel_args.hpp>
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/score_mod.hpp>
+#include <tessera/kernels/attention/common/score_mod_tile.hpp>
+#include <tessera/kernels/attention/sm90/bias_tiles.hpp>
 #include <tessera/kernels/attention/sm90/pages.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
@@ -72,6 +74,31 @@ prim::cuda::boxed_tensor boxes_of(const void* data, const row_strides& strides, 
           {joined ? width / pair : prim::cuda::panel_columns, box_heads, box_tokens, 1}};
 }
 
+/// Makes the map of the call's bias, if it is one that lanes read in pairs and the copy unit can
+/// address. Those of packed sequences have extents that the call does not know.
+template <class Traits>
+boxed_bias box_bias(CUtensorMap& map, const attention_kernel_args& args, const schedule& cut) {
+  const score_tensor& bias = bias_of(args);
+  if (bias.data == nullptr || args.cu_seqlens_q != nullptr ||
+      !reads_are_wide(args, Traits::config.type)) {
+    return {};
+  }
+  const auto has = [](std::int64_t stride) { return stride != 0 ? 1 : 0; };
+  boxed_bias boxed{
+      .of_entry = has(bias.batch), .of_head = has(bias.head), .of_token = has(bias.row)};
+  boxed.heads = boxed.of_head != 0 ? cut.heads_of_tile : 1;
+  const int tokens = boxed.of_token != 0 ? cut.tokens_of_tile : 1;
+  const bool made = prim::cuda::make_tensor_map(
+      map, {bias.data,
+            {args.kv_len, boxed.of_head != 0 ? args.q_heads : 1,
+             boxed.of_token != 0 ? args.q_len : 1, boxed.of_entry != 0 ? args.batch : 1},
+            {1, bias.head, bias.row, bias.batch},
+            {prim::cuda::panel_columns, boxed.heads, tokens, 1}});
+  if (made)
+    boxed.bytes = static_cast<std::uint32_t>(boxed.heads * tokens * prim::cuda::panel_row_bytes);
+  return boxed;
+}
+
 /// Maps of the tensors, and which of them the copy unit can address.
 template <class Traits>
 tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, launch_args& launched) {
@@ -115,11 +142,12 @@ tensor_maps maps_of(const attention_kernel_args& args, const schedule& cut, laun
     const int heads = tail.strides.head == 0 ? 1 : args.kv_heads;
     launched.boxed_k =
         prim::cuda::make_tensor_map(
-            maps.k_tail,
+            maps.beside_k,
             boxes_of<stored>(tail.data, tail.strides, tail.columns, heads, args.kv_len, entries, 1,
                              Traits::block_kv, Traits::joins_panels_of(Traits::tail_columns))) &&
         launched.boxed_k;
   }
+  if constexpr (Traits::brings_biases) launched.bias = box_bias<Traits>(maps.beside_k, args, cut);
   if constexpr (Traits::codes_of_heads) return maps;
   launched.boxed_v = prim::cuda::make_tensor_map(
       maps.v,

@@ -96,6 +96,7 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
 template <class Traits>
 class producer {
   using plan = shared_plan<Traits>;
+  using kv_place = prim::cuda::ring_place<Traits::kv_stages>;
 
  public:
   __device__ __forceinline__ producer(const launch_args& args, const tensor_maps& maps,
@@ -239,9 +240,11 @@ class producer {
       bring_keys_of_parts(work, key0);
       return;
     }
+    const kv_place place = k_place_;
     bring<Traits::head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_k),
                             prim::cuda::shared_address(&shared_.k[k_place_.stage()]), k_place_,
                             args_.boxed_k, maps_.k, args_.call.k, args_.call.k_strides);
+    bring_biases(work, key0, place);
   }
   __device__ __forceinline__ void bring_values(const work_tile& work, int key0) {
     if constexpr (Traits::codes_of_heads) {
@@ -251,6 +254,24 @@ class producer {
     bring<Traits::v_head_dim>(work, key0, prim::cuda::shared_address(&shared_.of_v),
                               prim::cuda::shared_address(&shared_.v[v_place_.stage()]), v_place_,
                               args_.boxed_v, maps_.v, args_.call.v, args_.call.v_strides);
+  }
+
+  /// The biases of a tile of keys, in the place that has its number.
+  __device__ __forceinline__ void bring_biases(const work_tile& work, int key0,
+                                               const kv_place& place) const {
+    if constexpr (Traits::brings_biases) {
+      if (!holds_biases<Traits>(args_)) return;
+      const boxed_bias& bias = args_.bias;
+      const std::uint32_t barriers = prim::cuda::shared_address(&shared_.of_biases);
+      const std::uint32_t to = prim::cuda::shared_address(&shared_.biases.panels[place.stage()]);
+      const int at[3] = {work.first_head * bias.of_head, work.first_query * bias.of_token,
+                         work.sequence * bias.of_entry};
+      place.wait_empty(barriers);
+      if (lane() != 0) return;
+      prim::cuda::arrive_expecting(place.full(barriers), bias.bytes);
+      prim::cuda::copy_box(to, maps_.beside_k, place.full(barriers), {key0, at[0], at[1], at[2]},
+                           prim::cuda::cache_hint::evict_normal);
+    }
   }
 
   /// A tile of keys whose last columns lie apart.
@@ -270,7 +291,7 @@ class producer {
         copy_tile<Traits::head_dim - Traits::tail_columns>(to, Traits::kv_panel_bytes, maps_.k,
                                                            full, {work.kv_head, token, entry},
                                                            prim::cuda::cache_hint::evict_last);
-        copy_tile<Traits::tail_columns>(to_tail, Traits::kv_panel_bytes, maps_.k_tail, full,
+        copy_tile<Traits::tail_columns>(to_tail, Traits::kv_panel_bytes, maps_.beside_k, full,
                                         {tail.strides.head == 0 ? 0 : work.kv_head, token, entry},
                                         prim::cuda::cache_hint::evict_last);
       }
@@ -373,8 +394,7 @@ class producer {
   plan& shared_;
   prim::cuda::ring_place<2> tile_place_;
   prim::cuda::ring_place<Traits::q_stages> q_place_;
-  prim::cuda::ring_place<Traits::kv_stages> k_place_;
-  prim::cuda::ring_place<Traits::kv_stages> v_place_;
+  kv_place k_place_, v_place_;
 };
 
 }  // namespace tessera::kernels::attention::sm90

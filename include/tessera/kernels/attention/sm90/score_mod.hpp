@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/common/score_mod_row.hpp>
 #include <tessera/kernels/attention/common/score_mod_tile.hpp>
 #include <tessera/kernels/attention/sm90/softmax.hpp>
@@ -83,10 +82,20 @@ class score_mod {
       const row_at rows{*this};
       const tile_form scores(args_, tiles_of(lane_.scores), rows, thread_, 0);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) lane_.biases[half] = scores.first_biases(half);
+      for (int half = 0; half < 2; ++half) {
+        lane_.biases[half] = holds_biases<Traits>(args_) ? nullptr : scores.first_biases(half);
+      }
+    }
+    if constexpr (Traits::brings_biases) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int lane = thread_ % prim::cuda::warp_size;
+        const int row = row_of_lane(thread_ - lane, warpgroup_) + half * 8 + lane % 8;
+        lane_.bias_at[half] = chunk_of_line(args_.bias.line_of(row, args_.heads_of_tile), lane);
+      }
     }
   }
-  /// Asks for the biases of a tile of keys.
+  /// Asks for the biases of a tile of keys, if the copy unit does not bring them.
   __device__ __forceinline__ void ask(int tile, biases& first) const {
     if constexpr (loads_ahead) {
       using pair = bias_pair<typename Traits::element>;
@@ -102,20 +111,24 @@ class score_mod {
   /// Products with a tile of keys become logits; what is outside of rows' intervals may be
   /// anything, as long as `inside` is false where there is such. True if products stay without
   /// their cap (`cap_products`).
-  __device__ __forceinline__ bool apply(int tile, bool inside, biases& first) const {
+  __device__ __forceinline__ bool apply(int tile, bool inside,
+                                        const bias_panel<Traits::kv_stages>& panel,
+                                        const biases& first) const {
     bool uncapped = false;
     if constexpr (Traits::caps_products) {
       if (args_.cap.rate != 0.0f) uncapped = cap_products(lane_, args_.cap);
     }
     if constexpr (row_form::changes || row_form::reads || row_form::calls_functors) {
-      change_and_hide(tile, inside, first);
+      change_and_hide(tile, inside, panel, first);
     }
     return uncapped;
   }
 
  private:
   /// All but the cap of products.
-  __device__ __forceinline__ void change_and_hide(int tile, bool inside, biases& first) const {
+  __device__ __forceinline__ void change_and_hide(int tile, bool inside,
+                                                  const bias_panel<Traits::kv_stages>& panel,
+                                                  const biases& first) const {
     const int key0 = tile * Traits::block_kv;
     const bool looks =
         Traits::walks_tiles ? lane_.walk.hides_some(tile) : hides_some(planned_, warpgroup_, tile);
@@ -125,7 +138,15 @@ class score_mod {
         tile_form scores(args_, tiles_of(lane_.scores), rows, thread_, key0);
         if constexpr (row_form::changes) {
           if constexpr (loads_ahead) {
-            if (!args_.plain) scores.change(first);
+            if (!args_.plain) {
+              scores.change([&](typename tile_form::biases& to) {
+                if (holds_biases<Traits>(args_)) {
+                  load_brought(panel, to);
+                } else {
+                  to = first;
+                }
+              });
+            }
           } else if (!args_.plain) {
             scores.change();
           }
@@ -139,8 +160,9 @@ class score_mod {
       if (!hooks_type::has_logits && args_.plain && inside && !looks) return;
       apply_to_rows<Traits::key_tiles>(key0, looks, inside);
     } else if constexpr (row_form::reads) {
-      // 16 keys at a time, each in the place of the first, so that the code is there once and takes
-      // few registers.
+      if (holds_biases<Traits>(args_)) panel.pass();
+        // 16 keys at a time, each in the place of the first, so that the code is there once and
+        // takes few registers.
 #pragma unroll 1
       for (int key = key0; key < key0 + Traits::block_kv; key += 16) {
         apply_to_rows<2>(key, looks, inside);
@@ -161,8 +183,26 @@ class score_mod {
   /// True if tensors have all keys of a tile.
   __device__ __forceinline__ bool can_read(int key0) const {
     const attention_kernel_args& call = args_.call;
+    // Of biases that are brought zeros lie behind the last key.
+    if (holds_biases<Traits>(args_) && call.mask.data == nullptr &&
+        call.kv_segments.data == nullptr) {
+      return true;
+    }
     return key0 + Traits::block_kv <=
            (call.cu_seqlens_k != nullptr ? planned_.work.k_len : call.kv_len);
+  }
+
+  /// The biases of the lane's rows that have been brought.
+  __device__ __forceinline__ void load_brought(const bias_panel<Traits::kv_stages>& panel,
+                                               typename tile_form::biases& to) const {
+    if constexpr (Traits::brings_biases) {
+      const std::uint32_t at = panel.wait();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        load_from_panel(at, lane_.bias_at[half], to.row[half].of);
+      }
+      panel.release();
+    }
   }
 
   /// The first `KeyTiles` times 8 keys, which begin at key0.
@@ -276,89 +316,6 @@ __device__ __forceinline__ void hide_outside(const planned_tile<Traits>& planned
       float& score = lane.scores[column / 2 * 4 + half * 2 + column % 2];
       score = (four >> (1 + column % 4) & 1u) != 0 ? score : prim::minus_infinity;
     }
-  }
-}
-
-/// What draws for the lane's rows begin with, once a work tile.
-template <class Traits>
-__device__ __forceinline__ void begin_draws(const launch_args& args,
-                                            const planned_tile<Traits>& planned, int warpgroup,
-                                            lane_tile<Traits>& lane) {
-  if constexpr (Traits::begins_draws) {
-    const int row = row_of_lane(static_cast<int>(prim::cuda::thread_index()), warpgroup);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      lane.rounds[half] = begin_rounds(args.dropout, query_of(args, planned.work, row + 8 * half));
-    }
-  }
-}
-
-/// Which weights of a lane dropout keeps: word w has those of 64 keys (`kept_elements`).
-template <class Traits>
-struct kept_weights {
-  static constexpr int words = Traits::drops ? (Traits::block_kv + 63) / 64 : 1;
-  std::uint32_t bits[words];
-
-  __device__ __forceinline__ kept_weights() {
-#pragma unroll
-    for (std::uint32_t& word : bits) word = 0xffffffffu;
-  }
-
-  __device__ __forceinline__ void draw(const launch_args& args, const planned_tile<Traits>& planned,
-                                       const lane_tile<Traits>& lane, int warpgroup, int tile) {
-    if constexpr (Traits::drops) {
-      if (!args.call.dropout) return;
-      const int thread = static_cast<int>(prim::cuda::thread_index());
-      const int key0 = tile * Traits::block_kv;
-      bits[0] = draw_keys<(Traits::key_tiles < 8 ? Traits::key_tiles : 8)>(args, planned, lane,
-                                                                           thread, warpgroup, key0);
-      if constexpr (words > 1) {
-        bits[1] =
-            draw_keys<Traits::key_tiles - 8>(args, planned, lane, thread, warpgroup, key0 + 64);
-      }
-    }
-  }
-
-  /// Weights, which the row's sum has already, become 0 where dropout takes them.
-  __device__ __forceinline__ void apply(lane_tile<Traits>& lane) const {
-    if constexpr (Traits::drops) {
-#pragma unroll
-      for (int i = 0; i < Traits::block_kv / 2; ++i) {
-        lane.scores[i] = (bits[i / 32] >> i % 32 & 1u) != 0 ? lane.scores[i] : 0.0f;
-      }
-    }
-  }
-
- private:
-  template <int KeyTiles>
-  static __device__ __forceinline__ std::uint32_t draw_keys(const launch_args& args,
-                                                            const planned_tile<Traits>& planned,
-                                                            const lane_tile<Traits>& lane,
-                                                            int thread, int warpgroup, int key0) {
-    if constexpr (Traits::begins_draws) {
-      return kept_elements<KeyTiles, (Traits::draws_late ? KeyTiles / 2 : 2)>(
-          args.dropout, args.last_dropped, thread, planned.work.sequence, lane.rounds, key0);
-    } else {
-      const int row = row_of_lane(thread, warpgroup);
-      return kept_elements<KeyTiles>(args.dropout, args.last_dropped, thread, planned.work.sequence,
-                                     query_of(args, planned.work, row),
-                                     query_of(args, planned.work, row + 8), key0);
-    }
-  }
-};
-
-/// `exponentiate` for the row's sums, and what dropout leaves of the weights. Of three warpgroups
-/// both are one block, and calls without dropout have a text of their own, which looks at no bits.
-template <class Traits, class Part>
-__device__ __forceinline__ void exponentiate_kept(lane_tile<Part>& lane, const launch_args& args,
-                                                  bool uncapped, const kept_weights<Traits>& kept) {
-  if constexpr (!Traits::drops) {
-    exponentiate(lane, args, uncapped, lane.sum);
-  } else if (Traits::begins_draws || args.call.dropout) {
-    exponentiate(lane, args, uncapped, lane.sum);
-    kept.apply(lane);
-  } else {
-    exponentiate(lane, args, uncapped, lane.sum);
   }
 }
 

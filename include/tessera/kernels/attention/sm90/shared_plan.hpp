@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <tessera/families/attention/config.hpp>
+#include <tessera/kernels/attention/sm90/bias_tiles.hpp>
 #include <tessera/kernels/attention/sm90/key_tiles.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
@@ -63,6 +64,12 @@ struct shared_plan {
   prim::cuda::ring_barriers<Traits::q_stages> of_q;
   prim::cuda::ring_barriers<Traits::kv_stages> of_k;
   prim::cuda::ring_barriers<Traits::kv_stages> of_v;
+  [[no_unique_address]] std::conditional_t<
+      Traits::brings_biases, prim::cuda::ring_barriers<Traits::kv_stages>, no_bias_places>
+      of_biases;
+  [[no_unique_address]] std::conditional_t<Traits::brings_biases, bias_places<Traits>,
+                                           no_bias_places>
+      biases;  ///< the last
 
   /// By one thread.
   __device__ __forceinline__ void init_barriers() {
@@ -73,6 +80,7 @@ struct shared_plan {
     rows.init();
     of_k.init(1, Traits::consumer_warps);
     of_v.init(1, Traits::consumer_warps);
+    if constexpr (Traits::brings_biases) of_biases.init(1, Traits::consumer_warps);
     for (std::uint64_t& known : of_work) {
       prim::cuda::init_barrier(prim::cuda::shared_address(&known), 1);
     }
@@ -89,6 +97,18 @@ __device__ __forceinline__ std::uint32_t place_of_queries(shared_plan<Traits>& s
                                                           std::uint32_t stage, int warpgroup) {
   return prim::cuda::shared_address(&shared.q[stage]) +
          warpgroup * rows_of_warpgroup * prim::cuda::panel_row_bytes;
+}
+
+/// The biases of the tile of keys that has a place.
+template <class Traits>
+__device__ __forceinline__ bias_panel<Traits::kv_stages> biases_of_keys(
+    shared_plan<Traits>& shared, const prim::cuda::ring_place<Traits::kv_stages>& place) {
+  if constexpr (Traits::brings_biases) {
+    return {prim::cuda::shared_address(&shared.of_biases),
+            prim::cuda::shared_address(&shared.biases.panels[place.stage()]), place};
+  } else {
+    return {0, 0, place};
+  }
 }
 
 /// Where its rows lie once they are finished.

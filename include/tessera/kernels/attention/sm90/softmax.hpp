@@ -40,6 +40,7 @@ struct lane_tile {
   position rows[2];         ///< calls_functors
   tile_walk walk;           ///< walks_tiles
   const void* biases[2];    ///< score_mod::loads_ahead: of its rows
+  unsigned bias_at[2];      ///< brings_biases: its `chunk_of_line` for each of its rows
   rounds_of_row rounds[2];  ///< begins_draws: what draws for its rows begin with
   /// adds_distances, in powers of 2: what a key of distance adds, and the position that it counts
   /// from, less the lane's first column; what scores of the tile at hand lack of their logits.

@@ -1,5 +1,4 @@
-// What a config fixes at compile time for the wgmma kernels: tiles, roles of warps, the plan of
-// shared memory; and what one launch passes to the device.
+// What a config fixes at compile time: tiles, roles of warps, shared memory; what a launch passes.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +12,7 @@
 #include <tessera/families/attention/schedule_sm90.hpp>
 #include <tessera/kernels/attention/common/dropout_bits.hpp>
 #include <tessera/kernels/attention/sm80/traits.hpp>
+#include <tessera/kernels/attention/sm90/bias_tiles.hpp>
 #include <tessera/kernels/attention/sm90/key_tiles.hpp>
 #include <tessera/kernels/row_is_legal.hpp>
 #include <tessera/prim/common/divisor.hpp>
@@ -151,9 +151,8 @@ struct kernel_traits {
   static_assert(consumers <= 3 || !(modifies || whole_tiles || adds_distances),
                 "rows with block_q 256 take no functors");
 
-  /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
-  /// about 28 are taken by all but sums, scores and weights.
-  /// A planner that asks about tiles takes more than one that does not.
+  /// Registers of a thread: what a block is launched with, shared out anew. Of a consumer's, about
+  /// 28 are taken by all but sums, scores and weights. A planner that asks about tiles takes more.
   static constexpr int producer_registers = consumers >= 3 ? 32 : walks_tiles ? 88 : 40;
   static constexpr int consumer_registers = consumers == 4   ? 112
                                             : consumers == 3 ? 160
@@ -185,6 +184,9 @@ struct kernel_traits {
   /// Places of queries, and of keys and of values.
   static constexpr int q_stages = sm90_stages::of(config).q;
   static constexpr int kv_stages = sm90_stages::of(config).kv;
+  /// Biases may come with keys (bias_tiles.hpp).
+  static constexpr bool brings_biases =
+      sm90_stages::of(config).biases && !Hooks::has_logits && !Hooks::has_mask;
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.
@@ -325,6 +327,7 @@ struct launch_args {
   product_cap cap{};             ///< of products
   bool plain = false;  ///< logits are products times the scale, whatever the kernel could do
   bool wide = false;   ///< biases, mask and segment ids can be read several at a time
+  boxed_bias bias{};
   dropout_keys dropout{};
   std::uint32_t last_dropped = 0;  ///< words above it keep a weight; all ones: none does
   class_words* classes = nullptr;  ///< [class rows][words_of_row]; null: nobody has classified
@@ -350,10 +353,10 @@ struct launch_args {
   bool planner_asks = false;     ///< walks_tiles: words are made by planners
 };
 
-/// The maps of a launch: of q with boxes of a work tile, of k and v with boxes of a tile of keys,
-/// or of a part of a page, of out with boxes of a warp's rows.
+/// The maps of a launch: of q with boxes of a work tile, of k, v and what comes with k (its last
+/// columns, or biases) with boxes of a tile of keys or a part of a page, of out of a warp's rows.
 struct tensor_maps {
-  CUtensorMap q, k, k_tail, v, out;
+  CUtensorMap q, k, beside_k, v, out;
 };
 
 /// What products are multiplied by where they become logits.

@@ -1,0 +1,72 @@
+// Biases whose rows start at multiples of 16 bytes, as GPUs copy them by tiles, and at others: of
+// any axes, with tiles of keys that end with the keys or behind them, the heads of a group in one
+// tile of rows or in several. On every row.
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/flash_cases.hpp"
+#include "tests/support/flash_judge.hpp"
+#include "tests/support/flash_run.hpp"
+
+namespace tessera::support {
+namespace {
+
+/// Keys of an entry, and elements that lie unused behind each row of the bias.
+struct key_count {
+  std::int64_t keys;
+  std::int8_t unused;
+};
+constexpr std::array<key_count, 4> key_counts{{{192, 0}, {200, 0}, {203, 5}, {202, 0}}};
+
+flash_case call_with_bias(dtype type, int axes, key_count count) {
+  const bool even = (axes + count.keys / 2) % 2 == 0;
+  flash_case call;
+  call.seed = static_cast<std::uint64_t>(axes);
+  call.type = type;
+  call.batch = 2;
+  call.q_heads = 4;
+  call.kv_heads = 2;
+  call.q_len = even ? 20 : 140;
+  call.kv_len = count.keys;
+  call.head_dim = call.v_head_dim = type == dtype::f16 ? 64 : 128;
+  const score_axes bias{.type = type,
+                        .spread = {axes % 2 != 0, axes / 2 % 2 != 0, axes / 4 != 0, true},
+                        .hidden = 0.2};
+  if (axes % 3 == 0) {
+    call.bias_pre = bias;
+  } else {
+    call.bias_post = bias;
+    call.options.logits_soft_cap = 2.0;
+  }
+  call.bias_layout.padding[3] = count.unused;
+  if (axes % 3 == 1) call.options.causal = true;
+  if (axes % 3 == 2) call.k_lengths = {count.keys, 77};
+  return call;
+}
+
+TEST(bias_tiles, are_those_of_their_rows) {
+  for (const dtype type : {dtype::f16, dtype::bf16}) {
+    for (int axes = 0; axes < 8; ++axes) {
+      for (const key_count count : key_counts) {
+        SCOPED_TRACE(std::string(name_of(type)) + ", axes " + std::to_string(axes) + ", " +
+                     std::to_string(count.keys) + " keys, " + std::to_string(count.unused));
+        flash_data data(call_with_bias(type, axes, count));
+        const flash_expectation expectation(data.args(), data.options());
+        for (const instance& row : rows_for(data.args(), data.options())) {
+          SCOPED_TRACE(row.name);
+          data.reset_outputs();
+          const status done =
+              run(flash_op::flash_attention, data.args(), data.options(), {.row = row.name});
+          ASSERT_TRUE(done) << done.message();
+          ASSERT_EQ(expectation.complaints(), "");
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::support
