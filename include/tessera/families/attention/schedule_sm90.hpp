@@ -90,36 +90,41 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   return cut;
 }
 
-/// The last work tiles, which would leave multiprocessors idle, shared out by their keys: each part
-/// is a block's work, and the block that ends last makes the rows of all parts
-/// (kernels/attention/sm90/key_parts.hpp).
+/// The last work tiles, which would leave multiprocessors idle, shared out by their keys: those of
+/// all of them, one tile after the other, in equal shares, each of which is a block's work. What a
+/// share has of one tile is a part; the block that ends a tile's last makes the rows of all of its
+/// parts (kernels/attention/sm90/key_parts.hpp).
 struct split_schedule {
-  int tiles = 0;  ///< the last so many work tiles
-  int parts = 1;  ///< of each
+  int tiles = 0;   ///< the last so many work tiles
+  int shares = 0;  ///< at least as many
 
-  /// What blocks are handed out instead of the tiles.
-  constexpr std::int64_t pieces() const noexcept { return std::int64_t{tiles} * parts; }
+  /// The most parts that there are: a share's second begins another tile.
+  constexpr std::int64_t parts() const { return tiles == 0 ? 0 : shares + tiles - 1; }
 };
 
+/// Most shares for each of the tiles.
 inline constexpr int most_parts = 8;
 inline constexpr int most_split_tiles = 160;
 
-/// Time of the tiles of a wave that is not full, cut into so many parts, in that of a tile of keys.
-/// As measured on an H100 (bench/results): multiprocessors make products at 5.3 TFLOP/s each and,
-/// all at once, write or read parts at 22 GB/s each; one alone reads five times as fast. A work
-/// tile begins and ends in the time of 1.5 tiles of keys.
-constexpr double time_of_parts(const attention_config& kernel, std::int64_t tiles,
-                               std::int64_t key_tiles, int parts, int multiprocessors) noexcept {
-  const std::int64_t waves = (tiles * parts + multiprocessors - 1) / multiprocessors;
-  const std::int64_t keys = (key_tiles + parts - 1) / parts;
-  const double whole = static_cast<double>(keys) + 1.5;
-  if (parts == 1) return static_cast<double>(waves) * whole;
+/// Time of the tiles of a wave that is not full, in so many shares, in that of a tile of keys. As
+/// measured on an H100 (bench/results): multiprocessors make products at 5.3 TFLOP/s each and, all
+/// at once, write or read parts at 22 GB/s each; one alone reads five times as fast. A work tile
+/// begins and ends in the time of 1.5 tiles of keys.
+constexpr double time_of_shares(const attention_config& kernel, std::int64_t tiles,
+                                std::int64_t key_tiles, std::int64_t shares,
+                                int multiprocessors) noexcept {
+  const std::int64_t waves = (shares + multiprocessors - 1) / multiprocessors;
+  const auto keys = static_cast<double>((tiles * key_tiles + shares - 1) / shares);
+  if (shares == tiles) return static_cast<double>(waves) * (keys + 1.5);
   const double columns = kernel.head_dim + kernel.v_head_dim;
   const double of_tile = 2.0 * kernel.block_kv * columns / 5.3e12;
   const double to_write = 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
+  // Shares that do not end with tiles have parts of two.
+  const int parts = shares % tiles == 0 ? 1 : 2;
+  const double others = static_cast<double>(shares) / static_cast<double>(tiles) + parts - 2;
   const double busy = static_cast<double>(tiles) / multiprocessors;
-  const double to_read = (parts - 1) * to_write * (busy > 0.2 ? busy : 0.2);
-  return static_cast<double>(waves) * (whole + to_write) + to_read;
+  const double to_read = others * to_write * (busy > 0.2 ? busy : 0.2);
+  return static_cast<double>(waves) * (keys + parts * (1.5 + to_write)) + to_read;
 }
 
 /// Rows that look at every score have no registers left for it.
@@ -148,15 +153,17 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
   call_sizes seen = sizes;
   seen.kv_len = keys;
   const std::int64_t key_tiles = schedule_sm80::keys_of_tile(kernel, seen) / kernel.block_kv;
-  const double whole = time_of_parts(kernel, tiles, key_tiles, 1, multiprocessors);
-  double best = whole;
+  double best = time_of_shares(kernel, tiles, key_tiles, tiles, multiprocessors);
   split_schedule split;
-  for (int parts = 2; parts <= most_parts && 2 * parts <= key_tiles; ++parts) {
-    const double time = time_of_parts(kernel, tiles, key_tiles, parts, multiprocessors);
-    if (time >= 0.95 * best) continue;
+  const auto consider = [&](std::int64_t shares, double gain) {
+    if (2 * shares > tiles * key_tiles || shares > most_parts * tiles) return;
+    const double time = time_of_shares(kernel, tiles, key_tiles, shares, multiprocessors);
+    if (time >= gain * best) return;
     best = time;
-    split = {static_cast<int>(tiles), parts};
-  }
+    split = {static_cast<int>(tiles), static_cast<int>(shares)};
+  };
+  for (int parts = 2; parts <= most_parts; ++parts) consider(tiles * parts, 0.95);
+  consider(multiprocessors, 0.95);
   return split;
 }
 
@@ -166,7 +173,7 @@ constexpr std::size_t part_bytes(const attention_config& config,
                                  const split_schedule& split) noexcept {
   const attention_config kernel = resolved(config);
   const auto columns = static_cast<std::size_t>(sm90_columns(kernel.v_head_dim)) + 8;
-  return static_cast<std::size_t>(split.tiles > 0 ? split.pieces() : 0) *
+  return static_cast<std::size_t>(split.parts()) *
          static_cast<std::size_t>(kernel.block_q) * columns * sizeof(float);
 }
 

@@ -1,5 +1,5 @@
-// The last work tiles of a launch, whose keys several blocks share (schedule_sm90.hpp): each leaves
-// the sums of its part in the workspace, and the one that ends last makes rows of all of them. The
+// The last work tiles of a launch, whose keys blocks share (schedule_sm90.hpp): each leaves the sums
+// of its part of a tile in the workspace, and the one that ends last makes rows of all of them. The
 // order of parts is that of keys, whoever is last, so that bits do not depend on it.
 #pragma once
 
@@ -48,15 +48,15 @@ class key_parts {
   static __device__ __forceinline__ int thread() {
     return static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warpgroup_size;
   }
-  /// The first four sums of the thread in a piece; the next are a warpgroup's threads on.
-  __device__ __forceinline__ float4* place_of(int piece) const {
-    const int block = piece * Traits::consumers + warpgroup_;
+  /// The first four sums of the thread in a part; the next are a warpgroup's threads on.
+  __device__ __forceinline__ float4* place_of(int part) const {
+    const int block = part * Traits::consumers + warpgroup_;
     return args_.sums_of_parts +
            static_cast<std::int64_t>(block) * ((fours + 1) * prim::cuda::warpgroup_size) + thread();
   }
 
   __device__ __forceinline__ void leave(bool any_keys) const {
-    float4* const place = place_of(planned_.piece);
+    float4* const place = place_of(planned_.part);
     if (!any_keys) {
 #pragma unroll
       for (float& sum : lane_.out) sum = 0.0f;
@@ -83,11 +83,12 @@ class key_parts {
     prim::cuda::wait_for_threads(warpgroup, prim::cuda::warpgroup_size);
     if (thread() == 0) {
       unsigned* const word =
-          part_words_of<typename Traits::kernel>(args_) + args_.parts.quotient(planned_.piece);
+          part_words_of<typename Traits::kernel>(args_) + planned_.shared_tile;
+      const auto parts = static_cast<unsigned>(planned_.end_of_parts - planned_.first_part);
       const int shift = 8 * warpgroup_;
       const unsigned before = atomicAdd(word, 1u << shift) >> shift & 255u;
-      const bool last = before + 1 == args_.parts.value;
-      if (last) atomicSub(word, args_.parts.value << shift);
+      const bool last = before + 1 == parts;
+      if (last) atomicSub(word, parts << shift);
       __threadfence();
       shared_.is_last_part[warpgroup - 1] = last;
     }
@@ -96,15 +97,15 @@ class key_parts {
   }
 
   __device__ __forceinline__ void add_up() const {
-    const int first_piece = planned_.piece - part_of(args_, planned_);
-    const int end = first_piece + static_cast<int>(args_.parts.value);
-    const auto state_of = [&](int piece) {
-      return __ldcg(place_of(piece) + fours * prim::cuda::warpgroup_size);
+    const int first_part = planned_.first_part;
+    const int end = planned_.end_of_parts;
+    const auto state_of = [&](int part) {
+      return __ldcg(place_of(part) + fours * prim::cuda::warpgroup_size);
     };
     float most[2] = {nothing_seen<Traits>, nothing_seen<Traits>};
 #pragma unroll 1
-    for (int piece = first_piece; piece < end; ++piece) {
-      const float4 state = state_of(piece);
+    for (int part = first_part; part < end; ++part) {
+      const float4 state = state_of(part);
       most[0] = fmaxf(most[0], state.x);
       most[1] = fmaxf(most[1], state.y);
     }
@@ -118,9 +119,9 @@ class key_parts {
 #pragma unroll
       for (int i = 4 * begin; i < 4 * last; ++i) lane_.out[i] = 0.0f;
 #pragma unroll 1
-      for (int piece = first_piece; piece < end; ++piece) {
-        const float4* const place = place_of(piece);
-        const float4 state = state_of(piece);
+      for (int part = first_part; part < end; ++part) {
+        const float4* const place = place_of(part);
+        const float4 state = state_of(part);
         const float first = prim::cuda::exp2_fast(state.x - most[0]);
         const float second = prim::cuda::exp2_fast(state.y - most[1]);
         if (begin == 0) {

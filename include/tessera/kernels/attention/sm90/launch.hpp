@@ -113,13 +113,15 @@ status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& 
   return launch_dropout_mask<Kernel>(mask, args, stream);
 }
 
-/// The last work tiles become parts.
+/// The last work tiles become shares of their keys.
 inline void share_last_tiles(launch_args& launched, const call_plan& plan, std::byte* workspace) {
-  const int tiles = plan.split.tiles;
-  launched.whole_tiles = launched.tiles - tiles;
-  launched.parts = divisor::of(static_cast<std::uint32_t>(plan.split.parts));
+  const schedule_sm90::split_schedule& split = plan.split;
+  launched.whole_tiles = launched.tiles - split.tiles;
+  if (split.tiles == 0) return;
+  launched.shared_tiles = divisor::of(static_cast<std::uint32_t>(split.tiles));
+  launched.shares = divisor::of(static_cast<std::uint32_t>(split.shares));
   launched.sums_of_parts = reinterpret_cast<float4*>(workspace + plan.parts);
-  launched.tiles += tiles * (plan.split.parts - 1);
+  launched.tiles = launched.whole_tiles + split.shares;
 }
 
 /// Queues the kernel that finds the keys of rows, and that which makes rows if there are such.
