@@ -144,8 +144,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
                                           const typename Traits::hooks& hooks, int index,
                                           planned_tile<Traits>& planned, std::uint32_t known) {
   constexpr int block_kv = Traits::block_kv;
-  // Read anew, or what follows from it would be kept from tile to tile.
-  const int lane = static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warp_size;
+  const int lane = static_cast<int>(threadIdx.x) % prim::cuda::warp_size;
   const bool listed = is_listed<Traits>(args);
   const int number = listed ? args.head_blocks.quotient(index) : 0;
   const sm80::work_item* item = nullptr;
@@ -210,7 +209,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
-    const int first_row = block ? 0 : lane * rows_of_warpgroup;
+    // Anew, or the rows of a lane would be kept from tile to tile.
+    const auto warpgroup =
+        static_cast<int>(prim::cuda::computed_anew(static_cast<unsigned>(lane)));
+    const int first_row = block ? 0 : warpgroup * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
       const query_span span =
