@@ -354,12 +354,16 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
     EXPECT_LE(split.tiles, cut.work_tiles);
     EXPECT_LT(split.tiles, 132) << "less than a wave";
     EXPECT_TRUE(!sizes.packed || split.tiles == 0) << "bits do not depend on other sequences";
-    EXPECT_GE(split.shares, split.tiles);
-    EXPECT_EQ(split.tiles == 0, split.shares == 0);
-    EXPECT_EQ(schedule_sm90::part_bytes(hopper, split),
-              static_cast<std::size_t>(split.parts()) * 192 * 136 * 4);
-    const bool all = split.tiles > 0 && split.tiles == cut.work_tiles;
-    EXPECT_EQ(estimate_of(hopper, sizes).splits, all ? split.shares / split.tiles : 1);
+    EXPECT_EQ(split.tiles == 0, split.parts == 1);
+    EXPECT_LE(split.parts, schedule_sm90::most_parts);
+    const int before_last = split.units_of_part * (split.parts - 1);
+    EXPECT_LT(before_last, split.units) << "the last part has keys";
+    EXPECT_LE(split.units, before_last + split.units_of_part) << "but not more than others";
+    EXPECT_EQ(
+        schedule_sm90::part_bytes(hopper, split),
+        static_cast<std::size_t>(split.tiles * split.parts * (split.tiles > 0)) * 192 * 136 * 4);
+    const bool all = split.tiles == cut.work_tiles;
+    EXPECT_EQ(estimate_of(hopper, sizes).splits, all ? split.parts : 1);
     const attention_facts alone = facts_of(without_batch(sizes.demand()));
     EXPECT_EQ(estimate_of(hopper, alone, 132).splits, 1) << "bits do not depend on the batch";
   }
@@ -367,8 +371,18 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
   const auto last_wave =
       hopper_splits_of({.batch = 2, .q_len = 8192, .kv_len = 8192, .q_heads = 16, .kv_heads = 16});
   EXPECT_EQ(last_wave.tiles, 56);
-  EXPECT_EQ(last_wave.shares, 2 * 56);
-  EXPECT_EQ(last_wave.parts(), 3 * 56 - 1) << "shares are numbered by tile too";
+  EXPECT_EQ(last_wave.parts, 3) << "two have multiprocessors, the third is of the twenty left";
+  EXPECT_EQ(last_wave.units, schedule_sm90::uneven_units);
+  EXPECT_NEAR(last_wave.units_of_part, 28, 1) << "three of the third end with one of these";
+  // 16 heads of 64 tiles: 924 fill seven waves, and 32 multiprocessors have four parts each.
+  const attention_config wide{.target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 256};
+  auto sizes = schedule_sm90::sizes_of(call{.batch = 2, .q_len = 8192, .kv_len = 8192}.args());
+  sizes.head_dim = sizes.v_head_dim = 256;
+  const auto unlike = schedule_sm90::splits_of(
+      wide, sizes, schedule_sm90::schedule_of(wide, sizes), false, 132);
+  EXPECT_EQ(unlike.tiles, 100);
+  EXPECT_EQ(unlike.parts, 2);
+  EXPECT_NEAR(unlike.units_of_part, 52, 1);
   EXPECT_EQ(hopper_splits_of({.batch = 2,
                               .q_len = 8192,
                               .kv_len = 8192,
@@ -380,7 +394,7 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
       << "the last tiles are the shortest";
   const call few{.q_len = 64, .kv_len = 8192};
   EXPECT_EQ(hopper_splits_of(few).tiles, 8);
-  EXPECT_GE(hopper_splits_of(few).shares, 4 * 8);
+  EXPECT_GE(hopper_splits_of(few).parts, 4);
   call first_rows = few;
   first_rows.causal = true;
   EXPECT_EQ(hopper_splits_of(first_rows, true).tiles, 0) << "rows see 64 keys at most";

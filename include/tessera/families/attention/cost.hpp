@@ -217,7 +217,7 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   }
   const auto split = schedule_sm90::splits_of(
       config, cut_by, cut, facts.demand.causal && facts.demand.top_left, multiprocessors);
-  if (split.tiles > 0 && split.tiles == cut.work_tiles) work.splits = split.shares / split.tiles;
+  if (split.tiles == cut.work_tiles) work.splits = split.parts;
   return work;
 }
 

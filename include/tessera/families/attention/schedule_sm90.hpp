@@ -90,41 +90,80 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   return cut;
 }
 
-/// The last work tiles, which would leave multiprocessors idle, shared out by their keys: those of
-/// all of them, one tile after the other, in equal shares, each of which is a block's work. What a
-/// share has of one tile is a part; the block that ends a tile's last makes the rows of all of its
-/// parts (kernels/attention/sm90/key_parts.hpp).
+/// The last work tiles, which would leave multiprocessors idle, shared out by their keys: each part
+/// is a block's work, and the block that ends last makes the rows of all parts
+/// (kernels/attention/sm90/key_parts.hpp). Parts are as long as one another but the last of each
+/// tile, which may be shorter: blocks that have no other then make several of these.
 struct split_schedule {
-  int tiles = 0;   ///< the last so many work tiles
-  int shares = 0;  ///< at least as many
+  int tiles = 0;          ///< the last so many work tiles
+  int parts = 1;          ///< of each
+  int units = 1;          ///< that its keys are counted in
+  int units_of_part = 1;  ///< of all but the last
 
-  /// The most parts that there are: a share's second begins another tile.
-  constexpr std::int64_t parts() const { return tiles == 0 ? 0 : shares + tiles - 1; }
+  /// What blocks are handed out instead of the tiles.
+  constexpr std::int64_t pieces() const noexcept { return std::int64_t{tiles} * parts; }
 };
 
-/// Most shares for each of the tiles.
 inline constexpr int most_parts = 8;
 inline constexpr int most_split_tiles = 160;
+/// What keys are counted in where parts are not as long as one another.
+inline constexpr int uneven_units = 64;
 
-/// Time of the tiles of a wave that is not full, in so many shares, in that of a tile of keys. As
+/// A wave of tiles that is not full.
+struct last_wave {
+  std::int64_t tiles = 0, key_tiles = 0;
+  int multiprocessors = 1;
+
+  constexpr double busy(std::int64_t blocks) const noexcept {
+    return std::max(0.2, static_cast<double>(blocks) / multiprocessors);
+  }
+};
+
+/// Time that a part of a work tile takes to be written or read, in that of a tile of keys. As
 /// measured on an H100 (bench/results): multiprocessors make products at 5.3 TFLOP/s each and, all
-/// at once, write or read parts at 22 GB/s each; one alone reads five times as fast. A work tile
-/// begins and ends in the time of 1.5 tiles of keys.
-constexpr double time_of_shares(const attention_config& kernel, std::int64_t tiles,
-                                std::int64_t key_tiles, std::int64_t shares,
-                                int multiprocessors) noexcept {
-  const std::int64_t waves = (shares + multiprocessors - 1) / multiprocessors;
-  const auto keys = static_cast<double>((tiles * key_tiles + shares - 1) / shares);
-  if (shares == tiles) return static_cast<double>(waves) * (keys + 1.5);
-  const double columns = kernel.head_dim + kernel.v_head_dim;
-  const double of_tile = 2.0 * kernel.block_kv * columns / 5.3e12;
-  const double to_write = 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
-  // Shares that do not end with tiles have parts of two.
-  const int parts = shares % tiles == 0 ? 1 : 2;
-  const double others = static_cast<double>(shares) / static_cast<double>(tiles) + parts - 2;
-  const double busy = static_cast<double>(tiles) / multiprocessors;
-  const double to_read = others * to_write * (busy > 0.2 ? busy : 0.2);
-  return static_cast<double>(waves) * (keys + parts * (1.5 + to_write)) + to_read;
+/// at once, write or read parts at 22 GB/s each; one alone reads five times as fast.
+constexpr double time_to_move(const attention_config& kernel) noexcept {
+  const double of_tile = 2.0 * kernel.block_kv * (kernel.head_dim + kernel.v_head_dim) / 5.3e12;
+  return 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
+}
+/// In that time, a work tile begins and ends.
+inline constexpr double time_of_ends = 1.5;
+
+/// Time of the wave with tiles in so many equal parts, in that of a tile of keys.
+constexpr double time_of_parts(const attention_config& kernel, const last_wave& wave,
+                               int parts) noexcept {
+  const std::int64_t waves = (wave.tiles * parts + wave.multiprocessors - 1) / wave.multiprocessors;
+  const std::int64_t keys = (wave.key_tiles + parts - 1) / parts;
+  const double whole = static_cast<double>(keys) + time_of_ends;
+  if (parts == 1) return static_cast<double>(waves) * whole;
+  const double to_move = time_to_move(kernel);
+  const double to_read = (parts - 1) * to_move * wave.busy(wave.tiles);
+  return static_cast<double>(waves) * (whole + to_move) + to_read;
+}
+
+/// The same with so many equal parts, which all have a multiprocessor, and a shorter one that the
+/// others have several of: `units` of keys for each of the equal ones so that all end together.
+struct uneven_parts {
+  int units = 0;
+  double time = 0;
+};
+constexpr uneven_parts uneven_of(const attention_config& kernel, const last_wave& wave,
+                                 int parts) noexcept {
+  const std::int64_t idle = wave.multiprocessors - wave.tiles * parts;
+  if (idle <= 0 || idle >= wave.tiles) return {};
+  const double to_move = time_to_move(kernel);
+  const auto keys = static_cast<double>(wave.key_tiles);
+  const auto shorter = static_cast<double>((wave.tiles + idle - 1) / idle);
+  const double own = time_of_ends + (parts > 1 ? to_move * wave.busy(wave.tiles * parts) : 0.0);
+  const double of_shorter = time_of_ends + to_move * wave.busy(idle);
+  // keys * x + own = shorter * (keys * (1 - parts * x) + of_shorter)
+  const double x = (shorter * (keys + of_shorter) - own) / (keys * (1 + shorter * parts));
+  const int units = std::min(static_cast<int>(x * uneven_units + 0.5), uneven_units / parts);
+  if (units < 1 || units * parts >= uneven_units) return {};
+  const double part = static_cast<double>(units) / uneven_units;
+  const double rest = 1 - parts * part;
+  const double time = std::max(keys * part + own, shorter * (keys * rest + of_shorter));
+  return {units, time + parts * to_move * wave.busy(wave.tiles)};
 }
 
 /// Rows that look at every score have no registers left for it.
@@ -153,17 +192,21 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
   call_sizes seen = sizes;
   seen.kv_len = keys;
   const std::int64_t key_tiles = schedule_sm80::keys_of_tile(kernel, seen) / kernel.block_kv;
-  double best = time_of_shares(kernel, tiles, key_tiles, tiles, multiprocessors);
+  const last_wave wave{tiles, key_tiles, multiprocessors};
+  double best = time_of_parts(kernel, wave, 1);
   split_schedule split;
-  const auto consider = [&](std::int64_t shares, double gain) {
-    if (2 * shares > tiles * key_tiles || shares > most_parts * tiles) return;
-    const double time = time_of_shares(kernel, tiles, key_tiles, shares, multiprocessors);
-    if (time >= gain * best) return;
+  for (int parts = 2; parts <= most_parts && 2 * parts <= key_tiles; ++parts) {
+    const double time = time_of_parts(kernel, wave, parts);
+    if (time >= 0.95 * best) continue;
     best = time;
-    split = {static_cast<int>(tiles), static_cast<int>(shares)};
-  };
-  for (int parts = 2; parts <= most_parts; ++parts) consider(tiles * parts, 0.95);
-  consider(multiprocessors, 0.95);
+    split = {static_cast<int>(tiles), parts, parts, 1};
+  }
+  for (int parts = 1; parts < most_parts && 2 * parts < key_tiles; ++parts) {
+    const uneven_parts uneven = uneven_of(kernel, wave, parts);
+    if (uneven.units == 0 || uneven.time >= 0.97 * best) continue;
+    best = uneven.time;
+    split = {static_cast<int>(tiles), parts + 1, uneven_units, uneven.units};
+  }
   return split;
 }
 
@@ -173,7 +216,7 @@ constexpr std::size_t part_bytes(const attention_config& config,
                                  const split_schedule& split) noexcept {
   const attention_config kernel = resolved(config);
   const auto columns = static_cast<std::size_t>(sm90_columns(kernel.v_head_dim)) + 8;
-  return static_cast<std::size_t>(split.parts()) *
+  return static_cast<std::size_t>(split.tiles > 0 ? split.pieces() : 0) *
          static_cast<std::size_t>(kernel.block_q) * columns * sizeof(float);
 }
 

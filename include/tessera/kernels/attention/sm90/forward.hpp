@@ -180,7 +180,7 @@ class consumer {
       }
     }
     if constexpr (Traits::shares_keys) {
-      if (planned.shared_tile >= 0) {
+      if (planned.piece >= 0) {
         any_sums = key_parts<Traits>(args_, planned, shared_, lane_, warpgroup_).merge(any_sums);
         if (!any_sums) return;
       }

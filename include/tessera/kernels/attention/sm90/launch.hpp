@@ -113,15 +113,16 @@ status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& 
   return launch_dropout_mask<Kernel>(mask, args, stream);
 }
 
-/// The last work tiles become shares of their keys.
+/// The last work tiles become parts.
 inline void share_last_tiles(launch_args& launched, const call_plan& plan, std::byte* workspace) {
-  const schedule_sm90::split_schedule& split = plan.split;
-  launched.whole_tiles = launched.tiles - split.tiles;
-  if (split.tiles == 0) return;
-  launched.shared_tiles = divisor::of(static_cast<std::uint32_t>(split.tiles));
-  launched.shares = divisor::of(static_cast<std::uint32_t>(split.shares));
+  const int tiles = plan.split.tiles;
+  launched.whole_tiles = launched.tiles - tiles;
+  launched.shared_tiles = divisor::of(static_cast<std::uint32_t>(std::max(1, tiles)));
+  launched.parts = divisor::of(static_cast<std::uint32_t>(plan.split.parts));
+  launched.units = divisor::of(static_cast<std::uint32_t>(plan.split.units));
+  launched.units_of_part = plan.split.units_of_part;
   launched.sums_of_parts = reinterpret_cast<float4*>(workspace + plan.parts);
-  launched.tiles = launched.whole_tiles + split.shares;
+  launched.tiles += tiles * (plan.split.parts - 1);
 }
 
 /// Queues the kernel that finds the keys of rows, and that which makes rows if there are such.

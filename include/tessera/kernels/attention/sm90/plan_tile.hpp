@@ -18,36 +18,17 @@
 
 namespace tessera::kernels::attention::sm90 {
 
-/// Says which part of its tile a share has, and where the tile's parts are left. By one thread.
-template <class Traits>
-__device__ __forceinline__ void find_part(const launch_args& args, int share,
-                                          planned_tile<Traits>& planned) {
-  const int tile = planned.shared_tile;
-  const int shares = static_cast<int>(args.shares.value);
-  // A share is as long as all shared tiles, a tile as all shares.
-  const int begin = share * static_cast<int>(args.shared_tiles.value) - tile * shares;
-  planned.begins_at = max(begin, 0);
-  const int end = begin + static_cast<int>(args.shared_tiles.value);
-  planned.ends_at = min(end, shares);
-  planned.goes_on = end > shares;
-  // Parts are numbered by share and tile: each next one is in the next of either.
-  planned.part = share + tile;
-  planned.first_part = tile + args.shared_tiles.quotient(tile * shares);
-  planned.end_of_parts = tile + 1 + args.shared_tiles.quotient((tile + 1) * shares - 1);
-}
-
-/// Cuts the ranges of tiles of keys to that part. By one thread.
+/// Cuts the ranges of tiles of keys to the part of the block's that the item has. By one thread.
 template <class Traits>
 __device__ __forceinline__ void leave_part(const launch_args& args, planned_tile<Traits>& planned) {
   const int begin = planned.tiles[Traits::consumers].first;
   const int tiles = planned.tiles[Traits::consumers].last - begin;
-  const int whole = args.shares.quotient(tiles);
-  const int rest = tiles - whole * static_cast<int>(args.shares.value);
-  const auto tile_at = [&](int place) {
-    return begin + whole * place + args.shares.quotient(rest * place);
-  };
-  const int first = tile_at(planned.begins_at);
-  const int last = tile_at(planned.ends_at);
+  const int part = part_of(args, planned);
+  const int units = tiles * args.units_of_part;
+  const int first = begin + args.units.quotient(units * part);
+  const int last = part + 1 == static_cast<int>(args.parts.value)
+                       ? begin + tiles
+                       : begin + args.units.quotient(units * part + units);
 #pragma unroll 1
   for (int n = 0; n <= Traits::consumers; ++n) {
     tile_range& range = planned.tiles[n];
@@ -137,8 +118,7 @@ __device__ __forceinline__ int shown_ahead(int asked) {
 
 /// Tile `index` of the launch and what consumers must know of it, in shared memory. By a warp with
 /// few registers, so that the tile is written first, and read again for what follows from it.
-/// `known` is the barrier of those for whom all but the keys of rows is enough. ~index: what a share
-/// has of its second tile.
+/// `known` is the barrier of those for whom all but the keys of rows is enough.
 template <class Traits>
 __device__ __forceinline__ void plan_tile(const launch_args& args,
                                           const typename Traits::hooks& hooks, int index,
@@ -151,8 +131,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   bool is_prefix = false;
   {
     work_tile found;
-    const int share = listed ? -1 : max(index, ~index) - args.whole_tiles;
-    const int shared_tile = share < 0 ? -1 : tile_of_share(args, share) + (index < 0 ? 1 : 0);
+    const int shared = listed ? -1 : index - args.whole_tiles;
+    // The first parts of all tiles, then the second ones.
+    const int part = shared < 0 ? 0 : args.shared_tiles.quotient(shared);
+    const int shared_tile = shared - part * static_cast<int>(args.shared_tiles.value);
     if (listed) {
       item = sm80::item_of(args, number);
       found.sequence = -1;
@@ -166,13 +148,12 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
     } else if (args.call.cu_seqlens_q != nullptr) {
       found = packed_work_tile(args, index);
     } else {
-      found = dense_work_tile(args, share < 0 ? index : args.whole_tiles + shared_tile);
+      found = dense_work_tile(args, args.whole_tiles + shared_tile);
     }
     if (lane == 0) {
       planned.work = found;
-      planned.shared_tile = shared_tile;
-      planned.goes_on = false;
-      if (Traits::shares_keys && shared_tile >= 0) find_part(args, share, planned);
+      planned.piece =
+          shared < 0 ? -1 : shared_tile * static_cast<int>(args.parts.value) + part;
     }
     __syncwarp();
   }
@@ -209,10 +190,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
-    // Anew, or the rows of a lane would be kept from tile to tile.
-    const auto warpgroup =
-        static_cast<int>(prim::cuda::computed_anew(static_cast<unsigned>(lane)));
-    const int first_row = block ? 0 : warpgroup * rows_of_warpgroup;
+    const int first_row = block ? 0 : lane * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
       const query_span span =
@@ -229,7 +207,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   }
   __syncwarp();
   if constexpr (Traits::shares_keys) {
-    if (lane == 0 && planned.shared_tile >= 0) leave_part(args, planned);
+    if (lane == 0 && planned.piece >= 0) leave_part(args, planned);
   }
   if constexpr (Traits::lists) {
     if (lane == 0 && listed) leave_item(args, *item, planned);

@@ -61,7 +61,7 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
                                            shared_plan<Traits>& shared) {
   const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
   prim::cuda::ring_place<2> place;
-  int index = static_cast<int>(blockIdx.x);  // below 0: ~index, what a share has of its second tile
+  int index = static_cast<int>(blockIdx.x);
   const int tiles = is_listed<Traits>(args)
                         ? sm80::end_of_items(args.list) * static_cast<int>(args.head_blocks.value)
                         : args.tiles;
@@ -86,12 +86,6 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
     // The places and the phases of `next_wanted` take turns alike.
     prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted),
                                static_cast<std::uint32_t>(place.stage()));
-    if constexpr (Traits::shares_keys && !Traits::whole_tiles) {
-      if (planned.goes_on) {
-        index = ~index;
-        continue;
-      }
-    }
     if (threadIdx.x % prim::cuda::warp_size == 0) {
       index = prim::cuda::tile_counter(counter_of<Kernel>(args), tiles).take();
     }

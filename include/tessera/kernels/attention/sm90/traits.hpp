@@ -242,11 +242,7 @@ struct planned_tile
                          std::conditional_t<Traits::walks_tiles, walked_tiles, no_walk>> {
   work_tile work;
   int query_offset = 0;  ///< from a query to the key position that it stands at
-  int shared_tile = -1;  ///< number among those that blocks share; < 0: a whole tile
-  int begins_at = 0, ends_at = 0;  ///< what a share has of its keys, in parts of as many as shares
-  int part = 0;  ///< number among the parts of all shared tiles; those of its own:
-  int first_part = 0, end_of_parts = 0;
-  bool goes_on = false;  ///< the share, in the next tile
+  int piece = -1;  ///< number among the parts of all tiles that blocks share; < 0: a whole tile
   const class_words* classes = nullptr;  ///< of tiles of keys; null: all are looked at
   float log2_scale = 1;                  ///< f8_e4m3: launch_args::log2_scale of the tile's heads
   bool turns_scores = false;             ///< their scale is below 0
@@ -305,11 +301,13 @@ struct product_cap {
 /// others).
 struct launch_args {
   attention_kernel_args call{};
-  int tiles = 0;                    ///< whole work tiles, and shares of the others
+  int tiles = 0;                    ///< work tiles, and parts of those that are shared
   int whole_tiles = 0;              ///< those before them
   divisor shared_tiles{};           ///< the others
-  divisor shares{};                 ///< of their keys
-  float4* sums_of_parts = nullptr;  ///< [part][warpgroup][v_columns / 8 + 1][thread]
+  divisor parts{};                  ///< of each of these
+  divisor units{};                  ///< that the keys of such a tile have
+  int units_of_part = 1;            ///< the last part has what the others leave
+  float4* sums_of_parts = nullptr;  ///< [shared tile][part][warpgroup][v_columns / 8 + 1][thread]
   int tokens_of_tile = 0;           ///< query positions of a work tile
   /// -n: the first tile of a sequence may lack multiples of n tokens; 0: the last lacks what it
   /// does.

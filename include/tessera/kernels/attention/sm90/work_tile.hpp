@@ -138,9 +138,12 @@ __device__ __forceinline__ query_span queries_of(const launch_args& args, const 
           work.first_query + args.heads_of_tile.quotient(end - 1)};
 }
 
-/// The shared tile that a share of keys begins in.
-__device__ __forceinline__ int tile_of_share(const launch_args& args, int share) {
-  return args.shares.quotient(share * static_cast<int>(args.shared_tiles.value));
+/// Which part of its tile an item is.
+template <class Traits>
+__device__ __forceinline__ int part_of(const launch_args& args,
+                                       const planned_tile<Traits>& planned) {
+  const int tile = args.parts.quotient(planned.piece);
+  return planned.piece - tile * static_cast<int>(args.parts.value);
 }
 
 /// Whether the work of the launch is a list (sm80/work_list.hpp).

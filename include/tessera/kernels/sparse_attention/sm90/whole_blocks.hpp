@@ -52,7 +52,7 @@ struct whole_blocks : sm80::visible_pairs {
     };
     if (lane == 0) {
       planned.work = work;
-      planned.shared_tile = -1;
+      planned.piece = -1;
       planned.query_offset = reach - 1;
     }
     list_shown_tiles(args, work, end_of, planned);
