@@ -190,7 +190,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
-    const int first_row = block ? 0 : lane * rows_of_warpgroup;
+    // Anew, or the rows of a lane would be kept from tile to tile.
+    const auto warpgroup =
+        static_cast<int>(prim::cuda::computed_anew(static_cast<unsigned>(lane)));
+    const int first_row = block ? 0 : warpgroup * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
       const query_span span =
