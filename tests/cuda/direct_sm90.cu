@@ -261,9 +261,7 @@ TEST_F(direct_sm90, blocksparse_attention_is_dense_attention_where_nothing_is_hi
 /// which is the shorter (on 132 multiprocessors).
 TEST_F(direct_sm90, shares_the_keys_of_few_tiles) {
   constexpr std::int64_t few = 20;
-  constexpr struct {
-    std::int64_t entries, keys;
-  } calls[] = {{1, 5000}, {44, 1500}};
+  constexpr struct { std::int64_t entries, keys; } calls[] = {{1, 5000}, {44, 1500}};
   for (const auto& [entries, many] : calls) {
     const auto logit_of = [many](std::int64_t key) {
       return static_cast<float>(key < many / 2 ? key % 7 : 8 + key % 5);
@@ -303,8 +301,8 @@ TEST_F(direct_sm90, shares_the_keys_of_few_tiles) {
           for (std::int64_t n = 0; n < entries * heads; ++n) {
             const std::int64_t at = (n / heads * few + row) * heads + n % heads;
             ASSERT_NEAR(static_cast<float>(found[at * dim + c]), sum / weights, 0.02)
-                << "entry " << n / heads << ", row " << row << ", head " << n % heads
-                << ", column " << c;
+                << "entry " << n / heads << ", row " << row << ", head " << n % heads << ", column "
+                << c;
           }
         }
       }

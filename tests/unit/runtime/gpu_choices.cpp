@@ -76,8 +76,8 @@ TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsForShortPrompts) {
 
 TEST(GpuChoices, HeadsOf128GetFewKeysATimeForShortPrompts) {
   const auto row = [](int length, const char* mask) {
-    const std::string shape = "[" + std::to_string(16384 / length) + "," +
-                              std::to_string(length) + ",16,128]bf16";
+    const std::string shape =
+        "[" + std::to_string(16384 / length) + "," + std::to_string(length) + ",16,128]bf16";
     return row_for("flash_attention q=" + shape + " k=" + shape + mask);
   };
   for (const char* mask : {"", " causal=true"}) {

@@ -378,8 +378,8 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
   const attention_config wide{.target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 256};
   auto sizes = schedule_sm90::sizes_of(call{.batch = 2, .q_len = 8192, .kv_len = 8192}.args());
   sizes.head_dim = sizes.v_head_dim = 256;
-  const auto unlike = schedule_sm90::splits_of(
-      wide, sizes, schedule_sm90::schedule_of(wide, sizes), false, 132);
+  const auto unlike =
+      schedule_sm90::splits_of(wide, sizes, schedule_sm90::schedule_of(wide, sizes), false, 132);
   EXPECT_EQ(unlike.tiles, 100);
   EXPECT_EQ(unlike.parts, 2);
   EXPECT_NEAR(unlike.units_of_part, 52, 1);

@@ -129,9 +129,7 @@ class key_parts {
       lane_.sum[half] = is_kept ? __fmul_rn(factor[half], lane_.sum[half]) : 0.0f;
       lane_.reference[half] = most[half];
     }
-    const auto add = [](float& sum, float by, float x) {
-      sum = __fadd_rn(sum, __fmul_rn(by, x));
-    };
+    const auto add = [](float& sum, float by, float x) { sum = __fadd_rn(sum, __fmul_rn(by, x)); };
     // A few sums at a time through all parts, the own from memory too if there are many: what is
     // held in registers beside them would not fit.
     constexpr int at_once = 8;

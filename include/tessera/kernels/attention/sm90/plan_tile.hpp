@@ -152,8 +152,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
     }
     if (lane == 0) {
       planned.work = found;
-      planned.piece =
-          shared < 0 ? -1 : shared_tile * static_cast<int>(args.parts.value) + part;
+      planned.piece = shared < 0 ? -1 : shared_tile * static_cast<int>(args.parts.value) + part;
     }
     __syncwarp();
   }
@@ -191,8 +190,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
     // Anew, or the rows of a lane would be kept from tile to tile.
-    const auto warpgroup =
-        static_cast<int>(prim::cuda::computed_anew(static_cast<unsigned>(lane)));
+    const auto warpgroup = static_cast<int>(prim::cuda::computed_anew(static_cast<unsigned>(lane)));
     const int first_row = block ? 0 : warpgroup * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
