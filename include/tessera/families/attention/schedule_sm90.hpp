@@ -50,19 +50,22 @@ constexpr int heads_of_tile_for(const call_sizes& sizes, int block_q) noexcept {
   return sizes.packed || fewer ? static_cast<int>(group) : 1;
 }
 
-/// Most tiles of a head whose sections are short, and query heads of those.
-inline constexpr int few_row_blocks = 4, heads_of_short_section = 8;
+/// Most tiles of a head whose sections are short, and keys and values of those.
+inline constexpr int few_row_blocks = 4;
+inline constexpr std::int64_t bytes_of_short_section = std::int64_t{16} << 20;
 
 /// Key/value heads of a section: with a diagonal, where the longest tiles come first, as many as
 /// fit the L2 cache; without one head after head. Short sequences are bound by memory, which the
 /// longest tiles of many heads, that read keys which others find in the cache, would ask too much
-/// of: theirs are a few heads (bench/results).
-constexpr std::int64_t kv_heads_of_section(const attention_config& kernel, const call_sizes& sizes,
-                                           std::int64_t heads_of_group) noexcept {
+/// of (bench/results).
+constexpr std::int64_t kv_heads_of_section(const attention_config& kernel,
+                                           const call_sizes& sizes) noexcept {
   if (sizes.keys_right >= sizes.kv_len) return 1;
   const std::int64_t most = schedule_sm80::section_of(sizes);
   if (std::max(sizes.q_len, sizes.kv_len) > few_row_blocks * kernel.block_q) return most;
-  return std::min(most, std::max<std::int64_t>(1, heads_of_short_section / heads_of_group));
+  const std::int64_t bytes_of_head = product(sizes.kv_len, 2 * (sizes.head_dim + sizes.v_head_dim));
+  const std::int64_t heads = bytes_of_short_section / std::max<std::int64_t>(1, bytes_of_head);
+  return std::min(most, std::max<std::int64_t>(1, heads));
 }
 
 constexpr schedule schedule_of(const attention_config& config, const call_sizes& sizes) noexcept {
@@ -83,7 +86,7 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
   }
   const std::int64_t heads_of_group = std::max<std::int64_t>(1, sizes.group() / cut.heads_of_tile);
   const std::int64_t section =
-      product(kv_heads_of_section(kernel, sizes, heads_of_group), heads_of_group);
+      product(kv_heads_of_section(kernel, sizes), heads_of_group);
   cut.section = static_cast<int>(std::clamp<std::int64_t>(
       section, 1,
       std::max<std::int64_t>(1, std::min<std::int64_t>(product(sizes.batch, heads), INT32_MAX))));
@@ -126,8 +129,8 @@ constexpr double time_to_move(const attention_config& kernel) noexcept {
   const double of_tile = 2.0 * kernel.block_kv * (kernel.head_dim + kernel.v_head_dim) / 5.3e12;
   return 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
 }
-/// In that time, a work tile begins and ends.
-inline constexpr double time_of_ends = 1.5;
+/// In that time, a work tile begins and ends (on an H200).
+inline constexpr double time_of_ends = 3.5;
 
 /// Time of the wave with tiles in so many equal parts, in that of a tile of keys.
 constexpr double time_of_parts(const attention_config& kernel, const last_wave& wave,
@@ -166,6 +169,17 @@ constexpr uneven_parts uneven_of(const attention_config& kernel, const last_wave
   return {units, time + parts * to_move * wave.busy(wave.tiles)};
 }
 
+/// Part of a wave that tiles take less than whole ones: each sequence has one that may lack groups
+/// of 64 rows.
+constexpr double lacking_of_wave(const attention_config& kernel, const call_sizes& sizes,
+                                 const schedule& cut, int multiprocessors) noexcept {
+  if (cut.row_blocks == 0) return 0;
+  const std::int64_t tokens = product(cut.row_blocks, cut.tokens_of_tile) - sizes.q_len;
+  const std::int64_t rows = product(tokens, cut.heads_of_tile) / 64 * 64;
+  return static_cast<double>(product(rows, cut.work_tiles / cut.row_blocks)) /
+         static_cast<double>(product(kernel.block_q, multiprocessors));
+}
+
 /// Rows that look at every score have no registers left for it.
 constexpr bool shares_keys(const attention_config& config) noexcept {
   return config.features.without(base_features | attention_feature::soft_cap).empty();
@@ -193,7 +207,9 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
   seen.kv_len = keys;
   const std::int64_t key_tiles = schedule_sm80::keys_of_tile(kernel, seen) / kernel.block_kv;
   const last_wave wave{tiles, key_tiles, multiprocessors};
-  double best = time_of_parts(kernel, wave, 1);
+  // Blocks that had short tiles before take some of the last earlier.
+  const double early = one_wave ? 0.0 : lacking_of_wave(kernel, sizes, cut, multiprocessors) / 2;
+  double best = time_of_parts(kernel, wave, 1) * (1 - early);
   split_schedule split;
   for (int parts = 2; parts <= most_parts && 2 * parts <= key_tiles; ++parts) {
     const double time = time_of_parts(kernel, wave, parts);
@@ -203,7 +219,7 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
   }
   for (int parts = 1; parts < most_parts && 2 * parts < key_tiles; ++parts) {
     const uneven_parts uneven = uneven_of(kernel, wave, parts);
-    if (uneven.units == 0 || uneven.time >= 0.97 * best) continue;
+    if (uneven.units == 0 || uneven.time >= 0.92 * best) continue;
     best = uneven.time;
     split = {static_cast<int>(tiles), parts + 1, uneven_units, uneven.units};
   }
