@@ -283,7 +283,7 @@ TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
   EXPECT_EQ(own_keys.work_tiles, 8 * 2);
 }
 
-TEST(GpuSchedule, HopperTakesFewHeadsOfShortSequencesAtATime) {
+TEST(GpuSchedule, HopperTakesSomeHeadsOfShortSequencesAtATime) {
   const auto section_of = [](std::int64_t length, bool causal, std::int64_t kv_heads) {
     schedule_sm90::call_sizes sizes{.batch = 32,
                                     .q_tokens = 32 * length,
@@ -296,9 +296,10 @@ TEST(GpuSchedule, HopperTakesFewHeadsOfShortSequencesAtATime) {
     if (causal) sizes.keys_right = 0;
     return schedule_sm90::schedule_of(hopper, sizes).section;
   };
-  EXPECT_EQ(section_of(512, true, 16), 8);
-  EXPECT_EQ(section_of(512, true, 8), 8);
-  EXPECT_GT(section_of(1024, true, 16), 8);
+  // Heads of 256 KB of keys and values; with groups a section's query heads are more.
+  EXPECT_EQ(section_of(512, true, 16), 64);
+  EXPECT_EQ(section_of(512, true, 8), 128);
+  EXPECT_EQ(section_of(1024, true, 16), 64) << "of 512 KB, by the L2 cache";
   EXPECT_EQ(section_of(512, false, 16), 1);
 }
 

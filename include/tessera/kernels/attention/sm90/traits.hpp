@@ -339,6 +339,7 @@ struct launch_args {
   bool boxed_out = false;                               ///< the copy unit can write a warp's rows
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
   bool clears_values = false;                           ///< sequences may end before their tensors
+  bool knows_lengths = false;                           ///< planning reads none from memory
   std::byte* values = nullptr;  ///< f8_e4m3: tiles of values, as products take them
   int value_tiles = 0;          ///< of a head
   /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
