@@ -103,19 +103,6 @@ struct kernel_traits {
       schedule_sm90::takes_lists(config) && !Hooks::has_logits && !Hooks::has_mask;
   /// Rows see intervals of keys that a kernel has found (segment_runs.hpp).
   static constexpr bool reads_runs = requires { Kernel::reads_runs; };
-  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
-  /// heads have two places of keys, which are to be given back early; runs of segments at head dim
-  /// 64 would spill 8 bytes.
-  static constexpr bool trusts_reference =
-      (!modifies || (whole_tiles && !drops) || adds_distances) &&
-      (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
-  /// Nor are they where a tile hides keys at the far edge alone, from where rows begin: those that
-  /// see some of it have seen the tile before it. Wider heads would spill 4 bytes.
-  static constexpr bool trusts_far_edge =
-      trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
-  /// Weights that are too large are divided. Other rows make their scores again, for which functors
-  /// that add distances have no registers (8 bytes at head dim 128), nor draws.
-  static constexpr bool divides_weights = codes_of_heads || adds_distances || drops;
   /// Tiles of keys are gone through from the first to the last, so that the warpgroups of a
   /// diagonal end one after the other; of rows with features, pages, runs of segments or a tail of
   /// columns they are gone through from the last.
@@ -123,6 +110,22 @@ struct kernel_traits {
       !modifies && !drops && !whole_tiles && !adds_distances && !paged && !reads_runs && !requires {
     Kernel::tail_columns;
   };
+  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Runs of
+  /// segments at head dim 64 would spill 8 bytes; wide heads were measured as plain rows of two
+  /// warpgroups.
+  static constexpr bool trusts_reference =
+      (!modifies || (whole_tiles && !drops) || adds_distances) &&
+      (codes_of_heads || config.head_dim <= 128 || (from_first && config.block_q == 128)) &&
+      !(reads_runs && config.head_dim <= 64);
+  /// Nor are they where a tile hides keys at the far edge alone, from where rows begin: those that
+  /// see some of it have seen the tile before it. Wider heads would spill 4 bytes.
+  static constexpr bool trusts_far_edge =
+      trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
+  /// Weights that are too large are divided. Other rows make their scores again, for which functors
+  /// that add distances have no registers (8 bytes at head dim 128), nor draws, and wide heads, with
+  /// two places of keys, give these back too early.
+  static constexpr bool divides_weights =
+      codes_of_heads || adds_distances || drops || config.head_dim > 128;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
@@ -204,7 +207,7 @@ struct kernel_traits {
   /// The only place of queries is given back behind the last products with keys: nobody makes them
   /// again, and it is known which tile is the last.
   static constexpr bool frees_queries_early =
-      q_stages == 1 && !trusts_reference && !classifies && !walks_tiles;
+      q_stages == 1 && (!trusts_reference || divides_weights) && !classifies && !walks_tiles;
 };
 
 /// The same for tiles of half as many keys, of which registers of a lane are those that a whole
