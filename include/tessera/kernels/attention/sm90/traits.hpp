@@ -111,8 +111,7 @@ struct kernel_traits {
     Kernel::tail_columns;
   };
   /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Runs of
-  /// segments at head dim 64 would spill 8 bytes; wide heads were measured as plain rows of two
-  /// warpgroups.
+  /// segments at head dim 64 would spill 8 bytes; wide heads do where they are plain.
   static constexpr bool trusts_reference =
       (!modifies || (whole_tiles && !drops) || adds_distances) &&
       (codes_of_heads || config.head_dim <= 128 || (from_first && config.block_q == 128)) &&
@@ -122,8 +121,7 @@ struct kernel_traits {
   static constexpr bool trusts_far_edge =
       trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
   /// Weights that are too large are divided. Other rows make their scores again, for which functors
-  /// that add distances have no registers (8 bytes at head dim 128), nor draws, and wide heads, with
-  /// two places of keys, give these back too early.
+  /// that add distances, and draws, have no registers; wide heads have given keys back by then.
   static constexpr bool divides_weights =
       codes_of_heads || adds_distances || drops || config.head_dim > 128;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
@@ -139,7 +137,6 @@ struct kernel_traits {
   static constexpr int v_columns = sm90_columns(v_head_dim);
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
-
   static constexpr bool draws_late = drops && trusts_reference;  ///< beside exponentials
   /// What rounds of draws make of a row stays in registers, where there are such.
   static constexpr bool begins_draws =
@@ -306,8 +303,7 @@ struct launch_args {
   attention_kernel_args call{};
   int tiles = 0;                    ///< work tiles, and parts of those that are shared
   int whole_tiles = 0;              ///< those before them
-  divisor shared_tiles{};           ///< the others
-  divisor parts{};                  ///< of each of these
+  divisor shared_tiles{}, parts{};  ///< the others; of each of these
   divisor units{};                  ///< that the keys of such a tile have
   int units_of_part = 1;            ///< the last part has what the others leave
   float4* sums_of_parts = nullptr;  ///< [shared tile][part][warpgroup][v_columns / 8 + 1][thread]
