@@ -85,8 +85,7 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
     cut.work_tiles = cut.busy_tiles;
   }
   const std::int64_t heads_of_group = std::max<std::int64_t>(1, sizes.group() / cut.heads_of_tile);
-  const std::int64_t section =
-      product(kv_heads_of_section(kernel, sizes), heads_of_group);
+  const std::int64_t section = product(kv_heads_of_section(kernel, sizes), heads_of_group);
   cut.section = static_cast<int>(std::clamp<std::int64_t>(
       section, 1,
       std::max<std::int64_t>(1, std::min<std::int64_t>(product(sizes.batch, heads), INT32_MAX))));

@@ -110,8 +110,8 @@ struct kernel_traits {
       !modifies && !drops && !whole_tiles && !adds_distances && !paged && !reads_runs && !requires {
     Kernel::tail_columns;
   };
-  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Runs of
-  /// segments at head dim 64 would spill 8 bytes; wide heads do where they are plain.
+  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Runs
+  /// of segments at head dim 64 would spill 8 bytes; wide heads do where they are plain.
   static constexpr bool trusts_reference =
       (!modifies || (whole_tiles && !drops) || adds_distances) &&
       (codes_of_heads || config.head_dim <= 128 || (from_first && config.block_q == 128)) &&
