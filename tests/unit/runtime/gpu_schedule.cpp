@@ -296,8 +296,8 @@ TEST(GpuSchedule, HopperTakesSomeHeadsOfShortSequencesAtATime) {
     if (causal) sizes.keys_right = 0;
     return schedule_sm90::schedule_of(hopper, sizes).section;
   };
-  EXPECT_EQ(section_of(512, true, 16), 64) << "of 256 KB of keys and values";
-  EXPECT_EQ(section_of(512, true, 8), 128);
+  EXPECT_EQ(section_of(512, true, 16), 32) << "of 256 KB of keys and values";
+  EXPECT_EQ(section_of(512, true, 8), 64);
   EXPECT_EQ(section_of(1024, true, 16), 64) << "of 512 KB, by the L2 cache";
   EXPECT_EQ(section_of(512, false, 16), 1);
 }

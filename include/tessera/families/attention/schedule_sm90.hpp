@@ -52,7 +52,7 @@ constexpr int heads_of_tile_for(const call_sizes& sizes, int block_q) noexcept {
 
 /// Most tiles of a head whose sections are short, and keys and values of those.
 inline constexpr int few_row_blocks = 4;
-inline constexpr std::int64_t bytes_of_short_section = std::int64_t{16} << 20;
+inline constexpr std::int64_t bytes_of_short_section = std::int64_t{8} << 20;
 
 /// Key/value heads of a section: with a diagonal, where the longest tiles come first, as many as
 /// fit the L2 cache; without one head after head. Short sequences are bound by memory, which the

@@ -38,7 +38,7 @@ class key_parts {
   __device__ __forceinline__ bool merge(bool any_keys) const {
     if (warpgroup_ * rows_of_warpgroup >= planned_.work.rows) return false;
     if (!any_keys) clear();
-    const bool two = args_.parts.value == 2;
+    const bool two = keeps_own && args_.parts.value == 2;
     if (!two || !is_last(false)) {
       leave();
       if (!is_last(true)) return false;
@@ -49,6 +49,8 @@ class key_parts {
 
  private:
   static constexpr int fours = Traits::v_columns / 8;
+  /// Rows over pages would spill 4 bytes (head dim 64).
+  static constexpr bool keeps_own = !Traits::paged;
 
   static __device__ __forceinline__ int thread() {
     return static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warpgroup_size;

@@ -131,7 +131,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   bool is_prefix = false;
   {
     work_tile found;
-    const int shared = listed ? -1 : index - args.whole_tiles;
+    const int shared = !Traits::shares_keys || listed ? -1 : index - args.whole_tiles;
     // The first parts of all tiles, then the second ones.
     const int part = shared < 0 ? 0 : args.shared_tiles.quotient(shared);
     const int shared_tile = shared - part * static_cast<int>(args.shared_tiles.value);
@@ -148,7 +148,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
     } else if (args.call.cu_seqlens_q != nullptr) {
       found = packed_work_tile(args, index);
     } else {
-      found = dense_work_tile(args, args.whole_tiles + shared_tile);
+      found = dense_work_tile(args, shared < 0 ? index : args.whole_tiles + shared_tile);
     }
     if (lane == 0) {
       planned.work = found;
@@ -189,9 +189,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
+    auto warpgroup = static_cast<unsigned>(lane);
     // Anew, or the rows of a lane would be kept from tile to tile.
-    const auto warpgroup = static_cast<int>(prim::cuda::computed_anew(static_cast<unsigned>(lane)));
-    const int first_row = block ? 0 : warpgroup * rows_of_warpgroup;
+    if constexpr (Traits::from_first) warpgroup = prim::cuda::computed_anew(warpgroup);
+    const int first_row = block ? 0 : static_cast<int>(warpgroup) * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
       const query_span span =
