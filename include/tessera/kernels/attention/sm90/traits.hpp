@@ -152,8 +152,7 @@ struct kernel_traits {
                 "rows with block_q 256 take no functors");
 
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
-  /// about 28 are taken by all but sums, scores and weights.
-  /// A planner that asks about tiles takes more than one that does not.
+  /// about 28 are taken by all but sums, scores and weights; planners that ask about tiles take more.
   static constexpr int producer_registers = consumers >= 3 ? 32 : walks_tiles ? 88 : 40;
   static constexpr int consumer_registers = consumers == 4   ? 112
                                             : consumers == 3 ? 160
@@ -204,7 +203,8 @@ struct kernel_traits {
   /// The only place of queries is given back behind the last products with keys: nobody makes them
   /// again, and it is known which tile is the last.
   static constexpr bool frees_queries_early =
-      q_stages == 1 && (!trusts_reference || divides_weights) && !classifies && !walks_tiles;
+      q_stages == 1 && !classifies && !walks_tiles &&
+      (!trusts_reference || (from_first && !codes_of_heads && divides_weights));
 };
 
 /// The same for tiles of half as many keys, of which registers of a lane are those that a whole
