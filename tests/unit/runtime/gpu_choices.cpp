@@ -74,6 +74,20 @@ TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsForShortPrompts) {
   EXPECT_TRUE(has(row_for(causal), ".256x64."));
 }
 
+TEST(GpuChoices, HeadsOf128GetFewKeysATimeForShortPrompts) {
+  const auto row = [](int length, const char* mask) {
+    const std::string shape =
+        "[" + std::to_string(16384 / length) + "," + std::to_string(length) + ",16,128]bf16";
+    return row_for("flash_attention q=" + shape + " k=" + shape + mask);
+  };
+  for (const char* mask : {"", " causal=true"}) {
+    for (const int length : {512, 1024, 2048, 4096}) {
+      EXPECT_TRUE(has(row(length, mask), ".192x64.")) << length << mask;
+    }
+    EXPECT_TRUE(has(row(16384, mask), ".192x80.")) << mask;
+  }
+}
+
 TEST(GpuChoices, NarrowHeadsGetFourWarpgroupsBehindWindows) {
   const std::string causal = "flash_attention q=[2,8192,32,64]bf16 k=[2,8192,32,64] causal=true";
   EXPECT_TRUE(has(row_for(causal), ".192x128."));

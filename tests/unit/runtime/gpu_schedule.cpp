@@ -283,7 +283,7 @@ TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
   EXPECT_EQ(own_keys.work_tiles, 8 * 2);
 }
 
-TEST(GpuSchedule, HopperTakesFewHeadsOfShortSequencesAtATime) {
+TEST(GpuSchedule, HopperTakesSomeHeadsOfShortSequencesAtATime) {
   const auto section_of = [](std::int64_t length, bool causal, std::int64_t kv_heads) {
     schedule_sm90::call_sizes sizes{.batch = 32,
                                     .q_tokens = 32 * length,
@@ -296,9 +296,9 @@ TEST(GpuSchedule, HopperTakesFewHeadsOfShortSequencesAtATime) {
     if (causal) sizes.keys_right = 0;
     return schedule_sm90::schedule_of(hopper, sizes).section;
   };
-  EXPECT_EQ(section_of(512, true, 16), 8);
-  EXPECT_EQ(section_of(512, true, 8), 8);
-  EXPECT_GT(section_of(1024, true, 16), 8);
+  EXPECT_EQ(section_of(512, true, 16), 32) << "of 256 KB of keys and values";
+  EXPECT_EQ(section_of(512, true, 8), 64);
+  EXPECT_EQ(section_of(1024, true, 16), 64) << "of 512 KB, by the L2 cache";
   EXPECT_EQ(section_of(512, false, 16), 1);
 }
 
@@ -355,6 +355,8 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
     EXPECT_LT(split.tiles, 132) << "less than a wave";
     EXPECT_TRUE(!sizes.packed || split.tiles == 0) << "bits do not depend on other sequences";
     EXPECT_EQ(split.tiles == 0, split.parts == 1);
+    EXPECT_LT(split.units_of_part * (split.parts - 1), split.units) << "the last part has keys";
+    EXPECT_LE(split.units, split.units_of_part * split.parts) << "but not more than others";
     EXPECT_EQ(
         schedule_sm90::part_bytes(hopper, split),
         static_cast<std::size_t>(split.tiles * split.parts * (split.tiles > 0)) * 192 * 136 * 4);
@@ -367,7 +369,16 @@ TEST(GpuSchedule, HopperSharesTheKeysOfTheLastTiles) {
   const auto last_wave =
       hopper_splits_of({.batch = 2, .q_len = 8192, .kv_len = 8192, .q_heads = 16, .kv_heads = 16});
   EXPECT_EQ(last_wave.tiles, 56);
-  EXPECT_EQ(last_wave.parts, 2);
+  EXPECT_EQ(last_wave.parts, 3) << "two have multiprocessors, the third is of the twenty left";
+  EXPECT_NEAR(last_wave.units_of_part, 28, 1) << "three of the third end with one of these";
+  // 16 heads of 64 tiles: 924 fill seven waves, and 32 multiprocessors have four parts each.
+  const attention_config wide{.target = backend::cuda_sm90, .type = dtype::bf16, .head_dim = 256};
+  auto sizes = schedule_sm90::sizes_of(call{.batch = 2, .q_len = 8192, .kv_len = 8192}.args());
+  sizes.head_dim = sizes.v_head_dim = 256;
+  const auto unlike =
+      schedule_sm90::splits_of(wide, sizes, schedule_sm90::schedule_of(wide, sizes), false, 132);
+  EXPECT_EQ(unlike.parts, 2);
+  EXPECT_NEAR(unlike.units_of_part, 52, 1);
   EXPECT_EQ(hopper_splits_of({.batch = 2,
                               .q_len = 8192,
                               .kv_len = 8192,

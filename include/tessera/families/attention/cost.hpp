@@ -171,7 +171,7 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   // Plain rows with tiles of few keys wait more often.
   const bool looks = config.features.without(features_of_scores) != config.features;
   if (!looks && config.block_q >= 192 && config.block_kv == 64) {
-    work.product_share *= config.block_q > 192 ? 0.925 : config.v_head_dim > 64 ? 0.97 : 0.83;
+    work.product_share *= config.block_q > 192 ? 0.925 : config.v_head_dim > 64 ? 0.985 : 0.83;
   }
   work.flops +=
       2 * tiles * config.block_q * config.block_kv * (config.head_dim + config.v_head_dim);

@@ -50,19 +50,22 @@ constexpr int heads_of_tile_for(const call_sizes& sizes, int block_q) noexcept {
   return sizes.packed || fewer ? static_cast<int>(group) : 1;
 }
 
-/// Most tiles of a head whose sections are short, and query heads of those.
-inline constexpr int few_row_blocks = 4, heads_of_short_section = 8;
+/// Most tiles of a head whose sections are short, and keys and values of those.
+inline constexpr int few_row_blocks = 4;
+inline constexpr std::int64_t bytes_of_short_section = std::int64_t{8} << 20;
 
 /// Key/value heads of a section: with a diagonal, where the longest tiles come first, as many as
 /// fit the L2 cache; without one head after head. Short sequences are bound by memory, which the
 /// longest tiles of many heads, that read keys which others find in the cache, would ask too much
-/// of: theirs are a few heads (bench/results).
-constexpr std::int64_t kv_heads_of_section(const attention_config& kernel, const call_sizes& sizes,
-                                           std::int64_t heads_of_group) noexcept {
+/// of (bench/results).
+constexpr std::int64_t kv_heads_of_section(const attention_config& kernel,
+                                           const call_sizes& sizes) noexcept {
   if (sizes.keys_right >= sizes.kv_len) return 1;
   const std::int64_t most = schedule_sm80::section_of(sizes);
   if (std::max(sizes.q_len, sizes.kv_len) > few_row_blocks * kernel.block_q) return most;
-  return std::min(most, std::max<std::int64_t>(1, heads_of_short_section / heads_of_group));
+  const std::int64_t bytes_of_head = product(sizes.kv_len, 2 * (sizes.head_dim + sizes.v_head_dim));
+  const std::int64_t heads = bytes_of_short_section / std::max<std::int64_t>(1, bytes_of_head);
+  return std::min(most, std::max<std::int64_t>(1, heads));
 }
 
 constexpr schedule schedule_of(const attention_config& config, const call_sizes& sizes) noexcept {
@@ -82,8 +85,7 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
     cut.work_tiles = cut.busy_tiles;
   }
   const std::int64_t heads_of_group = std::max<std::int64_t>(1, sizes.group() / cut.heads_of_tile);
-  const std::int64_t section =
-      product(kv_heads_of_section(kernel, sizes, heads_of_group), heads_of_group);
+  const std::int64_t section = product(kv_heads_of_section(kernel, sizes), heads_of_group);
   cut.section = static_cast<int>(std::clamp<std::int64_t>(
       section, 1,
       std::max<std::int64_t>(1, std::min<std::int64_t>(product(sizes.batch, heads), INT32_MAX))));
@@ -92,10 +94,13 @@ constexpr schedule schedule_of(const attention_config& config, const call_sizes&
 
 /// The last work tiles, which would leave multiprocessors idle, shared out by their keys: each part
 /// is a block's work, and the block that ends last makes the rows of all parts
-/// (kernels/attention/sm90/key_parts.hpp).
+/// (kernels/attention/sm90/key_parts.hpp). Parts are as long as one another but the last of each
+/// tile, which may be shorter: blocks that have no other then make several of these.
 struct split_schedule {
-  int tiles = 0;  ///< the last so many work tiles
-  int parts = 1;  ///< of each
+  int tiles = 0;          ///< the last so many work tiles
+  int parts = 1;          ///< of each
+  int units = 1;          ///< that its keys are counted in
+  int units_of_part = 1;  ///< of all but the last
 
   /// What blocks are handed out instead of the tiles.
   constexpr std::int64_t pieces() const noexcept { return std::int64_t{tiles} * parts; }
@@ -103,23 +108,75 @@ struct split_schedule {
 
 inline constexpr int most_parts = 8;
 inline constexpr int most_split_tiles = 160;
+/// What keys are counted in where parts are not as long as one another.
+inline constexpr int uneven_units = 64;
 
-/// Time of the tiles of a wave that is not full, cut into so many parts, in that of a tile of keys.
-/// As measured on an H100 (bench/results): multiprocessors make products at 5.3 TFLOP/s each and,
-/// all at once, write or read parts at 22 GB/s each; one alone reads five times as fast. A work
-/// tile begins and ends in the time of 1.5 tiles of keys.
-constexpr double time_of_parts(const attention_config& kernel, std::int64_t tiles,
-                               std::int64_t key_tiles, int parts, int multiprocessors) noexcept {
-  const std::int64_t waves = (tiles * parts + multiprocessors - 1) / multiprocessors;
-  const std::int64_t keys = (key_tiles + parts - 1) / parts;
-  const double whole = static_cast<double>(keys) + 1.5;
+/// A wave of tiles that is not full.
+struct last_wave {
+  std::int64_t tiles = 0, key_tiles = 0;
+  int multiprocessors = 1;
+
+  constexpr double busy(std::int64_t blocks) const noexcept {
+    return std::max(0.2, static_cast<double>(blocks) / multiprocessors);
+  }
+};
+
+/// Time that a part of a work tile takes to be written or read, in that of a tile of keys. As
+/// measured on an H100 (bench/results): multiprocessors make products at 5.3 TFLOP/s each and, all
+/// at once, write or read parts at 22 GB/s each; one alone reads five times as fast.
+constexpr double time_to_move(const attention_config& kernel) noexcept {
+  const double of_tile = 2.0 * kernel.block_kv * (kernel.head_dim + kernel.v_head_dim) / 5.3e12;
+  return 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
+}
+/// In that time, a work tile begins and ends (on an H200).
+inline constexpr double time_of_ends = 3.5;
+
+/// Time of the wave with tiles in so many equal parts, in that of a tile of keys.
+constexpr double time_of_parts(const attention_config& kernel, const last_wave& wave,
+                               int parts) noexcept {
+  const std::int64_t waves = (wave.tiles * parts + wave.multiprocessors - 1) / wave.multiprocessors;
+  const std::int64_t keys = (wave.key_tiles + parts - 1) / parts;
+  const double whole = static_cast<double>(keys) + time_of_ends;
   if (parts == 1) return static_cast<double>(waves) * whole;
-  const double columns = kernel.head_dim + kernel.v_head_dim;
-  const double of_tile = 2.0 * kernel.block_kv * columns / 5.3e12;
-  const double to_write = 4.0 * (kernel.v_head_dim + 8) / 22e9 / of_tile;
-  const double busy = static_cast<double>(tiles) / multiprocessors;
-  const double to_read = (parts - 1) * to_write * (busy > 0.2 ? busy : 0.2);
-  return static_cast<double>(waves) * (whole + to_write) + to_read;
+  const double to_move = time_to_move(kernel);
+  const double to_read = (parts - 1) * to_move * wave.busy(wave.tiles);
+  return static_cast<double>(waves) * (whole + to_move) + to_read;
+}
+
+/// The same with so many equal parts, which all have a multiprocessor, and a shorter one that the
+/// others have several of: `units` of keys for each of the equal ones so that all end together.
+struct uneven_parts {
+  int units = 0;
+  double time = 0;
+};
+constexpr uneven_parts uneven_of(const attention_config& kernel, const last_wave& wave,
+                                 int parts) noexcept {
+  const std::int64_t idle = wave.multiprocessors - wave.tiles * parts;
+  if (idle <= 0 || idle >= wave.tiles) return {};
+  const double to_move = time_to_move(kernel);
+  const auto keys = static_cast<double>(wave.key_tiles);
+  const auto shorter = static_cast<double>((wave.tiles + idle - 1) / idle);
+  const double own = time_of_ends + (parts > 1 ? to_move * wave.busy(wave.tiles * parts) : 0.0);
+  const double of_shorter = time_of_ends + to_move * wave.busy(idle);
+  // keys * x + own = shorter * (keys * (1 - parts * x) + of_shorter)
+  const double x = (shorter * (keys + of_shorter) - own) / (keys * (1 + shorter * parts));
+  const int units = std::min(static_cast<int>(x * uneven_units + 0.5), uneven_units / parts);
+  if (units < 1 || units * parts >= uneven_units) return {};
+  const double part = static_cast<double>(units) / uneven_units;
+  const double rest = 1 - parts * part;
+  const double time = std::max(keys * part + own, shorter * (keys * rest + of_shorter));
+  return {units, time + parts * to_move * wave.busy(wave.tiles)};
+}
+
+/// Part of a wave that tiles take less than whole ones: each sequence has one that may lack groups
+/// of 64 rows.
+constexpr double lacking_of_wave(const attention_config& kernel, const call_sizes& sizes,
+                                 const schedule& cut, int multiprocessors) noexcept {
+  if (cut.row_blocks == 0) return 0;
+  const std::int64_t tokens = product(cut.row_blocks, cut.tokens_of_tile) - sizes.q_len;
+  const std::int64_t rows = product(tokens, cut.heads_of_tile) / 64 * 64;
+  return static_cast<double>(product(rows, cut.work_tiles / cut.row_blocks)) /
+         static_cast<double>(product(kernel.block_q, multiprocessors));
 }
 
 /// Rows that look at every score have no registers left for it.
@@ -148,14 +205,22 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
   call_sizes seen = sizes;
   seen.kv_len = keys;
   const std::int64_t key_tiles = schedule_sm80::keys_of_tile(kernel, seen) / kernel.block_kv;
-  const double whole = time_of_parts(kernel, tiles, key_tiles, 1, multiprocessors);
-  double best = whole;
+  const last_wave wave{tiles, key_tiles, multiprocessors};
+  // Blocks that had short tiles before take some of the last earlier.
+  const double early = one_wave ? 0.0 : lacking_of_wave(kernel, sizes, cut, multiprocessors) / 2;
+  double best = time_of_parts(kernel, wave, 1) * (1 - early);
   split_schedule split;
   for (int parts = 2; parts <= most_parts && 2 * parts <= key_tiles; ++parts) {
-    const double time = time_of_parts(kernel, tiles, key_tiles, parts, multiprocessors);
+    const double time = time_of_parts(kernel, wave, parts);
     if (time >= 0.95 * best) continue;
     best = time;
-    split = {static_cast<int>(tiles), parts};
+    split = {static_cast<int>(tiles), parts, parts, 1};
+  }
+  for (int parts = 1; parts < most_parts && 2 * parts < key_tiles; ++parts) {
+    const uneven_parts uneven = uneven_of(kernel, wave, parts);
+    if (uneven.units == 0 || uneven.time >= 0.92 * best) continue;
+    best = uneven.time;
+    split = {static_cast<int>(tiles), parts + 1, uneven_units, uneven.units};
   }
   return split;
 }

@@ -76,6 +76,11 @@ __device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, s
       : "memory");
 }
 
+/// Has a map fetched that copies will want, in the memory of a kernel's parameters.
+__device__ __forceinline__ void fetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 /// How rows of a box lie in shared memory. `panel`: see above, rows of 128 bytes. `half_panel`:
 /// rows of 64 bytes whose 16-byte chunk c is at c ^ (row / 2 % 4). `plain`: one behind the other.
 enum class box_order : std::uint8_t { panel, half_panel, plain };

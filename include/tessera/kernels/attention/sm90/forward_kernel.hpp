@@ -30,7 +30,18 @@ __global__ void __launch_bounds__(kernel_traits<Kernel, Hooks>::threads, 1)
   // A kernel beside this one starts when all blocks of this one know that the list is written.
   const bool waits_first = is_listed<traits>(args);
   if (!waits_first) prim::cuda::let_next_grid_start();
-  prim::cuda::wait_for_grid_before();
+  if constexpr (may_plan_early<traits>) {
+    // Maps, and the first work tile where all lengths are known, need nothing of the grid before.
+    if (threadIdx.x == 0) {
+      if (args.boxed_q) prim::cuda::fetch_map(maps.q);
+      if (args.boxed_k) prim::cuda::fetch_map(maps.k);
+      if (args.boxed_v) prim::cuda::fetch_map(maps.v);
+    }
+    const bool plans = threadIdx.x / prim::cuda::warp_size == 1;
+    if (!plans || !args.knows_lengths) prim::cuda::wait_for_grid_before();
+  } else {
+    prim::cuda::wait_for_grid_before();
+  }
   if (waits_first) prim::cuda::let_next_grid_start();
   if (warpgroup == 0) {
     prim::cuda::give_registers<traits::producer_registers>();

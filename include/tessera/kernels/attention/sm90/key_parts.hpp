@@ -1,6 +1,7 @@
 // The last work tiles of a launch, whose keys several blocks share (schedule_sm90.hpp): each leaves
 // the sums of its part in the workspace, and the one that ends last makes rows of all of them. The
-// order of parts is that of keys, whoever is last, so that bits do not depend on it.
+// order of parts is that of keys, whoever is last, so that bits do not depend on it; two parts have
+// none, so that the last keeps its own in registers.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +37,20 @@ class key_parts {
   /// there: then the lane has the sums of all.
   __device__ __forceinline__ bool merge(bool any_keys) const {
     if (warpgroup_ * rows_of_warpgroup >= planned_.work.rows) return false;
-    leave(any_keys);
-    if (!is_last()) return false;
-    add_up();
+    if (!any_keys) clear();
+    const bool two = keeps_own && args_.parts.value == 2;
+    if (!two || !is_last(false)) {
+      leave();
+      if (!is_last(true)) return false;
+    }
+    add_up(two);
     return true;
   }
 
  private:
   static constexpr int fours = Traits::v_columns / 8;
+  /// Rows over pages would spill 4 bytes (head dim 64).
+  static constexpr bool keeps_own = !Traits::paged;
 
   static __device__ __forceinline__ int thread() {
     return static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warpgroup_size;
@@ -55,17 +62,17 @@ class key_parts {
            static_cast<std::int64_t>(block) * ((fours + 1) * prim::cuda::warpgroup_size) + thread();
   }
 
-  __device__ __forceinline__ void leave(bool any_keys) const {
-    float4* const place = place_of(planned_.piece);
-    if (!any_keys) {
+  __device__ __forceinline__ void clear() const {
 #pragma unroll
-      for (float& sum : lane_.out) sum = 0.0f;
+    for (float& sum : lane_.out) sum = 0.0f;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        lane_.reference[half] = nothing_seen<Traits>;
-        lane_.sum[half] = 0.0f;
-      }
+    for (int half = 0; half < 2; ++half) {
+      lane_.reference[half] = nothing_seen<Traits>;
+      lane_.sum[half] = 0.0f;
     }
+  }
+  __device__ __forceinline__ void leave() const {
+    float4* const place = place_of(planned_.piece);
 #pragma unroll
     for (int i = 0; i < fours; ++i) {
       place[i * prim::cuda::warpgroup_size] = make_float4(
@@ -75,8 +82,12 @@ class key_parts {
         make_float4(lane_.reference[0], lane_.reference[1], lane_.sum[0], lane_.sum[1]);
   }
 
-  /// Counts the part; true for the last.
-  __device__ __forceinline__ bool is_last() const {
+  __device__ __forceinline__ float4 state_of(int piece) const {
+    return __ldcg(place_of(piece) + fours * prim::cuda::warpgroup_size);
+  }
+
+  /// Whether all other parts have been left; counts this one if it `has_been_left`.
+  __device__ __forceinline__ bool is_last(bool has_been_left) const {
     // Of threads, not of rows, which are another warpgroup's in the next work tile. By whole warps.
     const int warpgroup = prim::cuda::warpgroup_index();
     __threadfence();
@@ -85,9 +96,10 @@ class key_parts {
       unsigned* const word =
           part_words_of<typename Traits::kernel>(args_) + args_.parts.quotient(planned_.piece);
       const int shift = 8 * warpgroup_;
-      const unsigned before = atomicAdd(word, 1u << shift) >> shift & 255u;
+      const unsigned own = has_been_left ? 1 : 0;
+      const unsigned before = atomicAdd(word, own << shift) >> shift & 255u;
       const bool last = before + 1 == args_.parts.value;
-      if (last) atomicSub(word, args_.parts.value << shift);
+      if (last) atomicSub(word, (before + own) << shift);
       __threadfence();
       shared_.is_last_part[warpgroup - 1] = last;
     }
@@ -95,50 +107,62 @@ class key_parts {
     return shared_.is_last_part[warpgroup - 1];
   }
 
-  __device__ __forceinline__ void add_up() const {
+  /// The own part is in registers already if it `is_kept`. Products and their sum are rounded alike
+  /// whichever of two is the own one.
+  __device__ __forceinline__ void add_up(bool is_kept) const {
     const int first_piece = planned_.piece - part_of(args_, planned_);
     const int end = first_piece + static_cast<int>(args_.parts.value);
-    const auto state_of = [&](int piece) {
-      return __ldcg(place_of(piece) + fours * prim::cuda::warpgroup_size);
-    };
-    float most[2] = {nothing_seen<Traits>, nothing_seen<Traits>};
+    const int kept = is_kept ? planned_.piece : -1;
+    float most[2], factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      most[half] = is_kept ? lane_.reference[half] : nothing_seen<Traits>;
+    }
 #pragma unroll 1
     for (int piece = first_piece; piece < end; ++piece) {
+      if (piece == kept) continue;
       const float4 state = state_of(piece);
       most[0] = fmaxf(most[0], state.x);
       most[1] = fmaxf(most[1], state.y);
     }
-    lane_.sum[0] = lane_.sum[1] = 0.0f;
-    // A few sums at a time through all parts, the own from memory too: what is held in registers
-    // beside them would not fit.
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      factor[half] = is_kept ? prim::cuda::exp2_fast(lane_.reference[half] - most[half]) : 0.0f;
+      lane_.sum[half] = is_kept ? __fmul_rn(factor[half], lane_.sum[half]) : 0.0f;
+      lane_.reference[half] = most[half];
+    }
+    const auto add = [](float& sum, float by, float x) { sum = __fadd_rn(sum, __fmul_rn(by, x)); };
+    // A few sums at a time through all parts, the own from memory too if there are many: what is
+    // held in registers beside them would not fit.
     constexpr int at_once = 8;
 #pragma unroll
     for (int begin = 0; begin < fours; begin += at_once) {
       const int last = min(begin + at_once, fours);
 #pragma unroll
-      for (int i = 4 * begin; i < 4 * last; ++i) lane_.out[i] = 0.0f;
+      for (int i = 4 * begin; i < 4 * last; ++i) {
+        lane_.out[i] = is_kept ? __fmul_rn(factor[i % 4 / 2], lane_.out[i]) : 0.0f;
+      }
 #pragma unroll 1
       for (int piece = first_piece; piece < end; ++piece) {
+        if (piece == kept) continue;
         const float4* const place = place_of(piece);
         const float4 state = state_of(piece);
         const float first = prim::cuda::exp2_fast(state.x - most[0]);
         const float second = prim::cuda::exp2_fast(state.y - most[1]);
         if (begin == 0) {
-          lane_.sum[0] = fmaf(first, state.z, lane_.sum[0]);
-          lane_.sum[1] = fmaf(second, state.w, lane_.sum[1]);
+          add(lane_.sum[0], first, state.z);
+          add(lane_.sum[1], second, state.w);
         }
 #pragma unroll
         for (int i = begin; i < last; ++i) {
           const float4 four = __ldcg(place + i * prim::cuda::warpgroup_size);
-          lane_.out[4 * i] = fmaf(first, four.x, lane_.out[4 * i]);
-          lane_.out[4 * i + 1] = fmaf(first, four.y, lane_.out[4 * i + 1]);
-          lane_.out[4 * i + 2] = fmaf(second, four.z, lane_.out[4 * i + 2]);
-          lane_.out[4 * i + 3] = fmaf(second, four.w, lane_.out[4 * i + 3]);
+          add(lane_.out[4 * i], first, four.x);
+          add(lane_.out[4 * i + 1], first, four.y);
+          add(lane_.out[4 * i + 2], second, four.z);
+          add(lane_.out[4 * i + 3], second, four.w);
         }
       }
     }
-    lane_.reference[0] = most[0];
-    lane_.reference[1] = most[1];
   }
 
   const launch_args& args_;

@@ -234,6 +234,9 @@ launch_args launch_args_of(const attention_kernel_args& args, const schedule& cu
       rows_are_aligned(args.out, args.out_strides, args.batch, args.q_len, args.q_heads, 2);
   launched.clears_values = args.cu_seqlens_q != nullptr || args.seqlens_k != nullptr ||
                            args.kv_end != nullptr || args.most_keys < args.kv_len;
+  launched.knows_lengths = args.cu_seqlens_q == nullptr && args.seqlens_q == nullptr &&
+                           args.seqlens_k == nullptr && args.kv_start == nullptr &&
+                           args.kv_end == nullptr;
   return launched;
 }
 

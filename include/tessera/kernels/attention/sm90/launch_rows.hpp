@@ -120,7 +120,10 @@ status write_dropout_mask(const tensor_view& mask, const attention_kernel_args& 
 inline void share_last_tiles(launch_args& launched, const call_plan& plan, std::byte* workspace) {
   const int tiles = plan.split.tiles;
   launched.whole_tiles = launched.tiles - tiles;
+  launched.shared_tiles = divisor::of(static_cast<std::uint32_t>(std::max(1, tiles)));
   launched.parts = divisor::of(static_cast<std::uint32_t>(plan.split.parts));
+  launched.units = divisor::of(static_cast<std::uint32_t>(plan.split.units));
+  launched.units_of_part = plan.split.units_of_part;
   launched.sums_of_parts = reinterpret_cast<float4*>(workspace + plan.parts);
   launched.tiles += tiles * (plan.split.parts - 1);
 }

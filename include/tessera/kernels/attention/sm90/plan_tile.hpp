@@ -24,8 +24,11 @@ __device__ __forceinline__ void leave_part(const launch_args& args, planned_tile
   const int begin = planned.tiles[Traits::consumers].first;
   const int tiles = planned.tiles[Traits::consumers].last - begin;
   const int part = part_of(args, planned);
-  const int first = begin + args.parts.quotient(tiles * part);
-  const int last = begin + args.parts.quotient(tiles * part + tiles);
+  const int units = tiles * args.units_of_part;
+  const int first = begin + args.units.quotient(units * part);
+  const int last = part + 1 == static_cast<int>(args.parts.value)
+                       ? begin + tiles
+                       : begin + args.units.quotient(units * part + units);
 #pragma unroll 1
   for (int n = 0; n <= Traits::consumers; ++n) {
     tile_range& range = planned.tiles[n];
@@ -128,7 +131,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   bool is_prefix = false;
   {
     work_tile found;
-    const int piece = listed ? -1 : index - args.whole_tiles;
+    const int shared = !Traits::shares_keys || listed ? -1 : index - args.whole_tiles;
+    // The first parts of all tiles, then the second ones.
+    const int part = shared < 0 ? 0 : args.shared_tiles.quotient(shared);
+    const int shared_tile = shared - part * static_cast<int>(args.shared_tiles.value);
     if (listed) {
       item = sm80::item_of(args, number);
       found.sequence = -1;
@@ -142,12 +148,11 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
     } else if (args.call.cu_seqlens_q != nullptr) {
       found = packed_work_tile(args, index);
     } else {
-      const int tile = piece < 0 ? index : args.whole_tiles + args.parts.quotient(piece);
-      found = dense_work_tile(args, tile);
+      found = dense_work_tile(args, shared < 0 ? index : args.whole_tiles + shared_tile);
     }
     if (lane == 0) {
       planned.work = found;
-      planned.piece = piece;
+      planned.piece = shared < 0 ? -1 : shared_tile * static_cast<int>(args.parts.value) + part;
     }
     __syncwarp();
   }
@@ -184,7 +189,10 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
   // Lane n knows the tiles of warpgroup n, the lane behind them those of the whole block.
   if (lane <= Traits::consumers) {
     const bool block = lane == Traits::consumers;
-    const int first_row = block ? 0 : lane * rows_of_warpgroup;
+    auto warpgroup = static_cast<unsigned>(lane);
+    // Anew, or the rows of a lane would be kept from tile to tile.
+    if constexpr (Traits::from_first) warpgroup = prim::cuda::computed_anew(warpgroup);
+    const int first_row = block ? 0 : static_cast<int>(warpgroup) * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
       const query_span span =

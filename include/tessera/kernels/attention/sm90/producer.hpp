@@ -54,6 +54,11 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, int rows, int panel_
 template <class Traits>
 inline constexpr int tiles_ahead = Traits::classifies || Traits::reads_runs ? 4 : 1;
 
+/// Planning a work tile reads nothing that a kernel before may have written, but lengths: of plain
+/// rows without scales of heads.
+template <class Traits>
+inline constexpr bool may_plan_early = Traits::from_first && !Traits::codes_of_heads;
+
 /// The planner: one warp of a block that takes work tiles as late as possible and plans them.
 template <class Kernel, class Traits>
 __device__ __forceinline__ void plan_tiles(const launch_args& args,
@@ -87,6 +92,7 @@ __device__ __forceinline__ void plan_tiles(const launch_args& args,
     prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted),
                                static_cast<std::uint32_t>(place.stage()));
     if (threadIdx.x % prim::cuda::warp_size == 0) {
+      if constexpr (may_plan_early<Traits>) prim::cuda::wait_for_grid_before();
       index = prim::cuda::tile_counter(counter_of<Kernel>(args), tiles).take();
     }
     index = __shfl_sync(prim::cuda::all_lanes, index, 0);

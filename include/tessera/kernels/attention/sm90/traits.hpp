@@ -103,19 +103,6 @@ struct kernel_traits {
       schedule_sm90::takes_lists(config) && !Hooks::has_logits && !Hooks::has_mask;
   /// Rows see intervals of keys that a kernel has found (segment_runs.hpp).
   static constexpr bool reads_runs = requires { Kernel::reads_runs; };
-  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Wide
-  /// heads have two places of keys, which are to be given back early; runs of segments at head dim
-  /// 64 would spill 8 bytes.
-  static constexpr bool trusts_reference =
-      (!modifies || (whole_tiles && !drops) || adds_distances) &&
-      (codes_of_heads || config.head_dim <= 128) && !(reads_runs && config.head_dim <= 64);
-  /// Nor are they where a tile hides keys at the far edge alone, from where rows begin: those that
-  /// see some of it have seen the tile before it. Wider heads would spill 4 bytes.
-  static constexpr bool trusts_far_edge =
-      trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
-  /// Weights that are too large are divided. Other rows make their scores again, for which functors
-  /// that add distances have no registers (8 bytes at head dim 128), nor draws.
-  static constexpr bool divides_weights = codes_of_heads || adds_distances || drops;
   /// Tiles of keys are gone through from the first to the last, so that the warpgroups of a
   /// diagonal end one after the other; of rows with features, pages, runs of segments or a tail of
   /// columns they are gone through from the last.
@@ -123,6 +110,20 @@ struct kernel_traits {
       !modifies && !drops && !whole_tiles && !adds_distances && !paged && !reads_runs && !requires {
     Kernel::tail_columns;
   };
+  /// Maxima of scores are not looked for where the whole tile is seen (trusted_weights.hpp). Runs
+  /// of segments at head dim 64 would spill 8 bytes; wide heads do where they are plain.
+  static constexpr bool trusts_reference =
+      (!modifies || (whole_tiles && !drops) || adds_distances) &&
+      (codes_of_heads || config.head_dim <= 128 || (from_first && config.block_q == 128)) &&
+      !(reads_runs && config.head_dim <= 64);
+  /// Nor are they where a tile hides keys at the far edge alone, from where rows begin: those that
+  /// see some of it have seen the tile before it. Wider heads would spill 4 bytes.
+  static constexpr bool trusts_far_edge =
+      trusts_reference && !codes_of_heads && !whole_tiles && !drops && config.head_dim <= 64;
+  /// Weights that are too large are divided. Other rows make their scores again, for which functors
+  /// that add distances, and draws, have no registers; wide heads have given keys back by then.
+  static constexpr bool divides_weights =
+      codes_of_heads || adds_distances || drops || config.head_dim > 128;
   /// So many of the last columns of keys lie apart from the others (`key_tail`).
   static constexpr int tail_columns = [] {
     if constexpr (requires { Kernel::tail_columns; }) return Kernel::tail_columns;
@@ -136,7 +137,6 @@ struct kernel_traits {
   static constexpr int v_columns = sm90_columns(v_head_dim);
   static constexpr int block_q = config.block_q;
   static constexpr int block_kv = config.block_kv;
-
   static constexpr bool draws_late = drops && trusts_reference;  ///< beside exponentials
   /// What rounds of draws make of a row stays in registers, where there are such.
   static constexpr bool begins_draws =
@@ -151,8 +151,8 @@ struct kernel_traits {
   static_assert(consumers <= 3 || !(modifies || whole_tiles || adds_distances),
                 "rows with block_q 256 take no functors");
 
-  /// Registers of a thread: what a block is launched with, shared out anew. Of a consumer's, about
-  /// 28 are taken by all but sums, scores and weights. A planner that asks about tiles takes more.
+  /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
+  /// about 28 are taken by all but sums, scores and weights; planners that ask about tiles take more.
   static constexpr int producer_registers = consumers >= 3 ? 32 : walks_tiles ? 88 : 40;
   static constexpr int consumer_registers = consumers == 4   ? 112
                                             : consumers == 3 ? 160
@@ -206,7 +206,8 @@ struct kernel_traits {
   /// The only place of queries is given back behind the last products with keys: nobody makes them
   /// again, and it is known which tile is the last.
   static constexpr bool frees_queries_early =
-      q_stages == 1 && !trusts_reference && !classifies && !walks_tiles;
+      q_stages == 1 && !classifies && !walks_tiles &&
+      (!trusts_reference || (from_first && !codes_of_heads && divides_weights));
 };
 
 /// The same for tiles of half as many keys, of which registers of a lane are those that a whole
@@ -305,7 +306,9 @@ struct launch_args {
   attention_kernel_args call{};
   int tiles = 0;                    ///< work tiles, and parts of those that are shared
   int whole_tiles = 0;              ///< those before them
-  divisor parts{};                  ///< of each of the others
+  divisor shared_tiles{}, parts{};  ///< the others; of each of these
+  divisor units{};                  ///< that the keys of such a tile have
+  int units_of_part = 1;            ///< the last part has what the others leave
   float4* sums_of_parts = nullptr;  ///< [shared tile][part][warpgroup][v_columns / 8 + 1][thread]
   int tokens_of_tile = 0;           ///< query positions of a work tile
   /// -n: the first tile of a sequence may lack multiples of n tokens; 0: the last lacks what it
@@ -339,6 +342,7 @@ struct launch_args {
   bool boxed_out = false;                               ///< the copy unit can write a warp's rows
   bool boxed_q = true, boxed_k = true, boxed_v = true;  ///< the copy unit can address it
   bool clears_values = false;                           ///< sequences may end before their tensors
+  bool knows_lengths = false;                           ///< planning reads none from memory
   std::byte* values = nullptr;  ///< f8_e4m3: tiles of values, as products take them
   int value_tiles = 0;          ///< of a head
   /// Where blocks count tiles: a place in the module's memory, or else a word of the workspace.
