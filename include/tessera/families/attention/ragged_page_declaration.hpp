@@ -164,7 +164,9 @@ inline void finish(const bound_call& call, void* to) {
   filled.v_head_dim = filled.head_dim;
   const bool grouped = wanted.pool_layout == page_layout::PTCLD;
   const std::int64_t lanes = grouped ? pool.extent[lane] : 1;
-  const std::int64_t values = lanes > 1 ? pool.stride[lane] : pool.stride[channel];
+  // Nobody has looked at the strides of a pool without elements.
+  const bool is_empty = pool.elements() == 0;
+  const std::int64_t values = is_empty ? 0 : pool.stride[lanes > 1 ? lane : channel];
   filled.written.heads = grouped ? pool.extent[channel] * lanes / 2 : filled.kv_heads;
   const std::int64_t of_head = lanes == 2 ? pool.stride[channel] : 2 * values;
   filled.k_strides.head = filled.written.heads > 1 ? of_head : 0;
