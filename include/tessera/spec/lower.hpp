@@ -195,15 +195,6 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
   return view.extent[at] > 1 ? view.stride[at] : 0;
 }
 
-/// False if nothing is in it; strides have not been looked at then.
-constexpr bool has_elements(const tensor_view& view) noexcept {
-  bool some = true;
-  for (std::size_t axis = 0; axis < static_cast<std::size_t>(view.rank); ++axis) {
-    some &= view.extent[axis] != 0;
-  }
-  return some;
-}
-
 /// Fills the kernel args of a call whose shapes have been checked.
 [[gnu::noinline]] inline void fill_kernel_args(const bound_call& call, const lowering& how,
                                                void* kernel_args) noexcept {
@@ -227,7 +218,7 @@ constexpr bool has_elements(const tensor_view& view) noexcept {
     const tensor_view& view = call.tensors[binding.tensor];
     std::memcpy(to + binding.data, &view.data, sizeof view.data);
     if (binding.type != 0) std::memcpy(to + binding.type, &view.type, sizeof view.type);
-    const bool is_strided = has_elements(view);
+    const bool is_strided = view.elements() != 0;  // else nobody has looked at strides
     for (std::size_t i = 0; i < binding.stride_count; ++i) {
       const int axis = binding.axis_of(i, call.layout);
       const std::int64_t stride = axis >= 0 && is_strided ? stride_of(view, axis) : 0;
