@@ -15,10 +15,14 @@
 
 namespace tessera::kernels::attention::cpu {
 
-/// Calls body.template operator()<RowTiles>() for rows of one or two tiles.
+/// Tiles of so many rows: one or two.
+TESSERA_INLINE int row_tiles(int rows) {
+  return rows > prim::tile_rows ? 2 : 1;
+}
+/// Calls body.template operator()<RowTiles>().
 template <class Body>
 TESSERA_INLINE void with_row_tiles(int rows, const Body& body) {
-  if (rows > prim::tile_rows) {
+  if (row_tiles(rows) == 2) {
     body.template operator()<2>();
   } else {
     body.template operator()<1>();
@@ -32,8 +36,7 @@ struct tile_extents {
 
   /// Products of tiles for so many rows: as often the loops call `beside()`.
   TESSERA_INLINE int products(int rows) const {
-    const int of_rows = columns / prim::tile_width * (words / prim::tile_width);
-    return rows > prim::tile_rows ? 2 * of_rows : of_rows;
+    return row_tiles(rows) * (columns / prim::tile_width) * (words / prim::tile_width);
   }
 };
 template <class Kernel>
