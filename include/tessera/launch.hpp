@@ -1,4 +1,4 @@
-// Header path of every family: kernels without a table, a registry or a link step.
+// Header paths of the families that have one: kernels without a table, a registry or a link step.
 #pragma once
 
 #include <tessera/kernels/attention/cpu/direct.hpp>

@@ -1,4 +1,4 @@
-// Header path of every family on NVIDIA GPUs, for units that nvcc compiles.
+// Header paths on NVIDIA GPUs of the families that have one, for units that nvcc compiles.
 #pragma once
 
 #include <tessera/kernels/attention/sm80/direct.hpp>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the library does not do: print, end the process, start threads; and what no file here is:
 unfinished, longer than a reader can hold, with a table in a comment that a formatter has torn, or a
-README of a room of kernels that names a file nobody has."""
+README of a room of kernels that names a file nobody has or leaves out one of its own."""
 import pathlib
 import re
 import sys
@@ -46,7 +46,7 @@ def expanded(name):
 
 
 def readme_faults():
-    """READMEs of rooms of kernels that are too long or name files that are not there."""
+    """READMEs of rooms of kernels that are too long, name files that are not there, or not those that are."""
     folders = ("include", "tests", "tools", "bench", "conan-free-cmake", "generated")
     files = ["/" + path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*")]
     ends = {file[start.start():] for file in files for start in re.finditer("/", file)}
@@ -55,9 +55,15 @@ def readme_faults():
         lines = path.read_text().splitlines()
         if len(lines) > LONGEST_README:
             yield f"{name}: has {len(lines)} lines, the most is {LONGEST_README}"
+        known = set()
         for number, line in enumerate(lines, 1):
-            for named in NAMED_FILE.findall(line):
-                yield from (f"{name}:{number}: there is no {file}" for file in expanded(named) if "/" + file not in ends)
+            for file in (file for named in NAMED_FILE.findall(line) for file in expanded(named)):
+                known.add(file)
+                if "/" + file not in ends:
+                    yield f"{name}:{number}: there is no {file}"
+        folder = path.parent.name  # sm80/ has the README of sm90/ too where both are told of together
+        yield from (f"{name}: does not name {file.name}" for file in sorted(path.parent.glob("*.hpp"))
+                    if not known & {file.name, f"{folder}/{file.name}"})
 
 
 def without_comments(text: str) -> str:

@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -41,6 +42,15 @@ void warn_of_environment() {
   for (const std::string& warning : found.warnings) print_message("warning: " + warning);
 }
 
+/// A first word that no command has, with those there are.
+std::string unknown_command(const CLI::App& program, std::string_view word) {
+  std::string names;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return fmt::format("\"{}\" is not a command, there are {} (see `tessera --help`)", word, names);
+}
+
 int run_program(int argc, char** argv) {
   exit_status status = exit_status::success;
   CLI::App program(
@@ -69,6 +79,9 @@ int run_program(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    if (program.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+      return with_message(unknown_command(program, argv[1]), exit_status::bad_input);
+    }
     std::string command = "tessera";
     for (auto given = program.get_subcommands(); !given.empty();
          given = given.front()->get_subcommands()) {

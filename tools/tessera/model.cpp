@@ -60,15 +60,15 @@ limits_of_device measure_all(std::vector<measured_model>& models, const model_fl
   limits_of_device limits{.device = device_of_backend(flags.execution.backend)};
   std::size_t problems = 0;
   for (const measured_model& read : models) problems += read.layers.size();
-  progress steps(flags.quiet, problems + 1);
+  progress steps(flags.quiet, flags.dry_run ? problems : problems + 1);
   if (!flags.dry_run) {
     steps.step("measuring ceilings");
     limits = measure_limits(flags.execution, limits.device);
   }
   for (measured_model& read : models) {
     for (measured_layer& layer : read.layers) {
-      steps.step(fmt::format("{}, {} layers, {}, {}", layer.model, layer.asked.kind,
-                             layer.asked.name, name_of(layer.asked.phase)));
+      steps.step(fmt::format("{}, {} x {}, {}, {}", layer.model, layer.asked.layers,
+                             layer.asked.kind, layer.asked.name, name_of(layer.asked.phase)));
       if (flags.dry_run) {
         choose_row(layer, flags.execution, limits.device);
       } else {

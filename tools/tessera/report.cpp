@@ -16,6 +16,7 @@
 #include "command.hpp"
 #include "json.hpp"
 #include "report/load.hpp"
+#include "report/numbers.hpp"
 #include "report/page.hpp"
 #include "terminal.hpp"
 
@@ -69,9 +70,11 @@ std::size_t cases_in(const report::input& from) {
 void print_result(const report::input& from, const std::string& page, const report_flags& flags) {
   if (!flags.json) {
     for (const std::string& note : from.notes) print_message(note);
-    print(fmt::format("{}: {} bytes; {} bench cases, {} replays, {} measured problems, {} rows\n",
-                      flags.output, page.size(), cases_in(from), from.replays.size(),
-                      from.problems.size(), from.rows.size()));
+    print(fmt::format("{}: {} bytes; {}, {}, {}, {}\n", flags.output, page.size(),
+                      report::counted(cases_in(from), "bench case"),
+                      report::counted(from.replays.size(), "replay"),
+                      report::counted(from.problems.size(), "measured problem"),
+                      report::counted(from.rows.size(), "row")));
     return;
   }
   json::array files;

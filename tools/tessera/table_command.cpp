@@ -1,4 +1,5 @@
 // `tessera table`: looks after lookup tables.
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -125,7 +126,13 @@ void print_rewrite(const std::string& path, const table_rewrite& done) {
 
 exit_status compact(const table_flags& flags) {
   std::vector<std::string> paths = flags.files;
-  if (paths.empty()) paths.push_back(user_table_path());
+  if (paths.empty()) {
+    paths.push_back(user_table_path());
+    if (!std::filesystem::exists(paths.front())) {  // nobody has tuned here
+      print_message(paths.front() + ": is absent, there is nothing to compact");
+      paths.clear();
+    }
+  }
   json::array all;
   for (const std::string& path : paths) {
     const auto done = compact_table(path);

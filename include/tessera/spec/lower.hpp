@@ -218,9 +218,10 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
     const tensor_view& view = call.tensors[binding.tensor];
     std::memcpy(to + binding.data, &view.data, sizeof view.data);
     if (binding.type != 0) std::memcpy(to + binding.type, &view.type, sizeof view.type);
+    const bool is_strided = view.elements() != 0;  // else nobody has looked at strides
     for (std::size_t i = 0; i < binding.stride_count; ++i) {
       const int axis = binding.axis_of(i, call.layout);
-      const std::int64_t stride = axis < 0 ? 0 : stride_of(view, axis);
+      const std::int64_t stride = axis >= 0 && is_strided ? stride_of(view, axis) : 0;
       std::memcpy(to + binding.offsets[i], &stride, sizeof stride);
     }
   }

@@ -185,6 +185,30 @@ TEST(Plan, RefusesWhatTheOperationRefuses) {
             "context.threads: is 5000, must be 0 to 4096");
 }
 
+// A problem is shapes: plan and explain say the same of it, whatever strides lie in its views.
+TEST(Plan, AndExplainLookAtNoStrides) {
+  constexpr std::int64_t pages = 7, slots = 3, groups = 2, lanes = 4, columns = 128;
+  ragged_page_args args{.q = shaped(dtype::f32, {9, 4, 28}),
+                        .kv_pages = shaped(dtype::i8, {pages, slots, groups, lanes, columns}),
+                        .block_table = shaped(dtype::i32, {3, 4}),
+                        .seqlens_k = shaped(dtype::i32, {3}),
+                        .cu_seqlens_q = shaped(dtype::i32, {4}),
+                        .k_new = shaped(dtype::f32, {9, 4, 28}),
+                        .v_new = shaped(dtype::f32, {9, 4, 28}),
+                        .out = shaped(dtype::f32, {9, 4, 28})};
+  const auto asked = [&] {
+    return problem_of(args, {.pool_layout = page_layout::PTCLD},
+                      ragged_page_op::ragged_page_attention_v3);
+  };
+  const auto planned = plan(asked());
+  EXPECT_TRUE(planned) << planned.message();
+  args.kv_pages.stride = {3072, 1024, -(std::int64_t{1} << 60), 128, 1};
+  const auto again = plan(asked());
+  EXPECT_TRUE(again) << again.message();
+  const auto explained = explain(asked());
+  EXPECT_TRUE(explained) << explained.message();
+}
+
 TEST(Plan, SharesItsMemoryWithOneRunAtATime) {
   small_call call(16, 256, 2, 64);
   const auto made = plan(problem_of(call.args()), {.threads = 1});

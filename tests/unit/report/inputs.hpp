@@ -141,7 +141,9 @@ inline json::object replay_document(std::size_t steps) {
   }
   const json::object row{
       {"row", "attention.made.decode"}, {"tier", "heuristic"}, {"steps", 5}, {"seconds", 0.25}};
-  const json::object layer{{"kind", "full"}, {"layers", 28}, {"rows", json::array{row}}};
+  const json::object layer{{"kind", "full"},           {"layers", 28},
+                           {"rows", json::array{row}}, {"checked_sequences", 4},
+                           {"error", 0.0078125},       {"error_bound", 0.5}};
   return {{"tessera", "replay"},
           {"device", "machine of a test"},
           {"model", {{"name", "made"}, {"dtype", "bf16"}}},

@@ -23,6 +23,8 @@ TEST(replay, every_number_of_it_is_in_the_page) {
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_TRUE(shows(*rows[0], 5.0));
   EXPECT_TRUE(shows(*rows[0], 250000.0)) << "microseconds";
+  EXPECT_TRUE(shows(*rows[0], 0.0078125)) << "error";
+  EXPECT_TRUE(shows(*rows[0], 0.5)) << "bound";
   EXPECT_NE(rows[0]->words().find("28 x full"), std::string::npos);
   EXPECT_NE(page.root->words().find("arrivals poisson rate=0.5"), std::string::npos);
   EXPECT_NE(page.root->words().find("3 steps were checked against the definition, all right"),
@@ -51,6 +53,17 @@ TEST(replay, marks_of_both_pictures_lead_to_their_steps) {
     }
     EXPECT_EQ(pictures, 4u) << "time and pages, each for wide and for narrow screens";
   }
+}
+
+TEST(replay, says_where_nothing_was_checked) {
+  json::object document = replay_document(3);
+  document["checked_steps"] = 0;
+  document["layers"].get_array()[0].get_object()["checked_sequences"] = 0;
+  const made_page page = page_of_replay(document);
+  EXPECT_NE(page.root->words().find("No step was checked against the definition."),
+            std::string::npos);
+  EXPECT_EQ(page.root->words().find("all right"), std::string::npos);
+  EXPECT_FALSE(shows(*rows_with(*page.root, "attention.made.decode").at(0), 0.0078125));
 }
 
 TEST(replay, complaints_are_shown) {

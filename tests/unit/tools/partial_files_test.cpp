@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/interop/safetensors.hpp>
+#include <tessera/spec/float8.hpp>
 
 #include "command_runner.hpp"
 
@@ -204,6 +205,26 @@ TEST(run, the_type_of_a_product_is_that_of_its_option) {
     EXPECT_EQ(written->tensor("out.out")->type, type);
   }
   expect_refusal(invoke(run + " --option out_dtype=f64"), "out_dtype");
+}
+
+// Its operands have 8 bits, and its results none of their types.
+TEST(run, results_of_attention_of_8_bits_are_bf16_unless_an_option_says_otherwise) {
+  std::vector<tessera::f8_e4m3> ones(64, tessera::f8_e4m3(1.0f));
+  const auto rows = tessera::view(ones.data(), {1, 4, 2, 8});
+  const scratch_folder folder;
+  const std::string path = folder / "input.safetensors", output = folder / "output.safetensors";
+  ASSERT_TRUE(tessera::write_safetensors(
+      path, std::vector<safetensors_entry>{{"q", rows}, {"k", rows}, {"v", rows}}));
+  const std::string run = "run fp8_attention --input " + path + " --output " + output;
+  for (const auto& [option, type] :
+       {std::pair{"", tessera::dtype::bf16}, {" --option out_dtype=f16", tessera::dtype::f16}}) {
+    const outcome ended = invoke(run + option);
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    const auto written = safetensors_file::open(output);
+    ASSERT_TRUE(written) << written.message();
+    EXPECT_EQ(written->tensor("out.out")->type, type);
+  }
+  expect_refusal(invoke(run + " --option out_dtype=f32"), "out_dtype");
 }
 
 /// A product of ones, [8,4] and [4,6], with `more`.

@@ -163,6 +163,15 @@ TEST(table, compact_keeps_what_holds_and_a_copy_of_what_is_damaged) {
                  "TESSERA_TABLE_DIR");
 }
 
+TEST(table, compact_where_nobody_has_tuned_has_nothing_to_do) {
+  const scratch_folder folder;
+  const outcome ended = invoke("table compact --json", only(folder));
+  EXPECT_EQ(ended.status, 0);
+  EXPECT_NE(ended.err.find("lookup.txt: is absent, there is nothing to compact"),
+            std::string::npos);
+  EXPECT_TRUE(json_of(ended).at("files").as_array().empty());
+}
+
 TEST(table, merge_joins_into_the_named_table_or_the_users) {
   const scratch_folder folder;
   const std::string first = folder / "first.txt";

@@ -217,7 +217,7 @@ class declared_call final : public file_call {
   /// of the operands, else of the first with which the call is a legal one.
   bool derive(bound_call& call, std::size_t tensor, tensor_view& view) {
     for (const dtype wish :
-         {type_wish(tensor), dtype::none, operand_type(), dtype::f32, dtype::u8}) {
+         {type_wish(tensor), dtype::none, operand_type(), dtype::f32, dtype::bf16, dtype::u8}) {
       if (checks::derive_output(call, tensor, view, wish) && is_legal_with(call, tensor, view)) {
         return true;
       }

@@ -156,9 +156,9 @@ std::string checks_text(const replay_session& done) {
     return "Outputs are finite; no step was checked against the definition.\n";
   }
   return fmt::format(
-      "Checked: {} of {} steps, {} sequences: keys in pages bit by bit, outputs against the\n"
+      "Checked: {} of {} steps, {} sequence{}: keys in pages bit by bit, outputs against the\n"
       "definition in double precision, {}.{}\n",
-      done.checked_steps(), done.steps().size(), sequences,
+      done.checked_steps(), done.steps().size(), sequences, sequences == 1 ? "" : "s",
       complaints.empty() ? styled(style::good, "all right") : styled(style::bad, "wrong"),
       complaints);
 }

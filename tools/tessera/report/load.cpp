@@ -76,6 +76,8 @@ void read_doctor(const json::object& document, const std::string& path, input& t
   }
   for (const json::key_value_pair& fact : device.get_object()) {
     const json::value& value = fact.value();
+    // What this kind of device does not have.
+    if (value.is_number() && value.to_number<double>() == 0) continue;
     to.machine.emplace_back(
         std::string(std::string_view(fact.key())),
         value.is_string() ? std::string(std::string_view(value.get_string())) : json_line(value));

@@ -156,7 +156,8 @@ struct replay_row {
   std::string row;
   std::string tier;
   double steps = 0;
-  double us = 0;  ///< of one layer
+  double us = 0;                       ///< of one layer
+  std::optional<double> error, bound;  ///< of the kind's layers, where steps were checked
 };
 
 /// `tessera replay --json`.

@@ -87,6 +87,7 @@ void read_layers(const fields& whole, replay_run& run) {
     if (const std::string complaint = layer.text("complaint"); !complaint.empty()) {
       run.complaints.push_back(fmt::format("{}: {}", kind, complaint));
     }
+    const bool is_checked = layer.number("checked_sequences").value_or(0) > 0;
     const json::array& rows = layer.required_array("rows");
     for (std::size_t at = 0; at < rows.size(); ++at) {
       const fields row = layer.element(rows, at, "rows");
@@ -94,7 +95,9 @@ void read_layers(const fields& whole, replay_run& run) {
                           .row = row.required_text("row"),
                           .tier = row.text("tier"),
                           .steps = required_number(row, "steps"),
-                          .us = required_number(row, "seconds") * 1e6});
+                          .us = required_number(row, "seconds") * 1e6,
+                          .error = is_checked ? layer.number("error") : std::nullopt,
+                          .bound = is_checked ? layer.number("error_bound") : std::nullopt});
     }
   }
 }

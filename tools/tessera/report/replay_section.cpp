@@ -76,9 +76,11 @@ void draw_groups(markup& page, const drawn_replay& shown, const axis& x, const c
     const auto [bottom, top, mark] = place(group);
     const auto link = page.element("a", {{"href", "#" + shown.id(n)},
                                          {"class", group.reads_prompts ? "point c2" : "point c1"}});
-    page.leaf("title", fmt::format("Step {}: {} tokens, median {}, longest {}, {} pages in use",
-                                   group.steps(), group.tokens, time_text(group.median_us),
-                                   time_text(group.max_us), group.pages));
+    const auto whole = [](double count) { return static_cast<std::size_t>(count); };
+    page.leaf("title",
+              fmt::format("Step {}: {}, median {}, longest {}, {} in use", group.steps(),
+                          counted(whole(group.tokens), "token"), time_text(group.median_us),
+                          time_text(group.max_us), counted(whole(group.pages), "page")));
     draw_line(page, "stem", cx, bottom, cx, top);
     const double radius = area.narrow() ? 2.5 : 4;
     page.empty("circle",
@@ -130,9 +132,12 @@ void write_facts(markup& page, const replay_run& run) {
     page.text(
         fmt::format("{} ({}) served {} on {}. ", run.model, run.dtype, run.trace, run.device));
     page.text("Times are those of attention in all layers, one of each kind measured. ");
-    if (run.complaints.empty()) {
-      page.text(fmt::format("{} were checked against the definition, all right.",
-                            counted(static_cast<std::size_t>(run.checked_steps), "step")));
+    const auto checked = static_cast<std::size_t>(run.checked_steps);
+    if (checked == 0) {
+      page.text("No step was checked against the definition.");
+    } else if (run.complaints.empty()) {
+      page.text(fmt::format("{} {} checked against the definition, all right.",
+                            counted(checked, "step"), checked == 1 ? "was" : "were"));
     }
   }
   for (const std::string& complaint : run.complaints) {
@@ -181,15 +186,22 @@ void write_sums(markup& page, const replay_run& run) {
 void write_rows(markup& page, const replay_run& run) {
   double most = 0;
   for (const replay_row& row : run.rows) most = std::max(most, row.us);
-  const table_scope table(
-      page, fmt::format("Rows that served {}", run.path),
-      {{"layers"}, {"row"}, {"tier"}, {"steps", true}, {"time of a layer", true}});
+  const table_scope table(page, fmt::format("Rows that served {}", run.path),
+                          {{"layers"},
+                           {"row"},
+                           {"tier"},
+                           {"steps", true},
+                           {"error", true},
+                           {"bound", true},
+                           {"time of a layer", true}});
   for (const replay_row& use : run.rows) {
     const auto row = page.element("tr");
     text_cell(page, "layers", use.layers);
     code_cell(page, "row", use.row);
     text_cell(page, "tier", use.tier);
     number_cell(page, "steps", use.steps, readable(use.steps));
+    number_cell(page, "error", use.error, fmt::format("{:.1e}", use.error.value_or(0)));
+    number_cell(page, "bound", use.bound, fmt::format("{:.1e}", use.bound.value_or(0)));
     const auto cell = page.element("td", {{"class", "n share"}, {"data-name", "time of a layer"}});
     number(page, use.us, time_text(use.us));
     bar(page, most > 0 ? use.us / most : 0);

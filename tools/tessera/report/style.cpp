@@ -99,7 +99,7 @@ thead button::after{content:"\2195\FE0E";opacity:.45;margin-left:4px}
 [aria-sort=descending] button::after{content:"\2193";opacity:1}
 tr:target>*{background:var(--f1)}
 @media (min-width:761px){.tall{max-height:82vh;overflow:auto}.tall thead th{position:sticky;top:0;background:var(--panel);box-shadow:inset 0 -1px var(--strong-line)}}
-.maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(520px,100%),1fr));gap:16px}
+.maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(520px,100%),1fr));gap:16px}
 .maps figure{margin:0;min-width:0}
 .maps .whole{grid-column:1/-1}
 .met{color:var(--good)}

@@ -69,8 +69,12 @@ inline int layout_of(const bound_call& call) {
   return layout_by_offsets(call, tensor("cu_seqlens_q"), tensor("cu_seqlens_k"));
 }
 
+/// The type of out, which is that of its view.
+inline constexpr std::array<std::string_view, 1> remarks{"out_dtype"};
+
 inline constexpr signature form = declared::signature_of<fp8_problem, tensor_texts, dims, layouts>({
     .options = option_forms,
+    .remarks = remarks,
     .multiples = multiples,
     .layout_of = &layout_of,
     .hook = &hook,

@@ -112,7 +112,9 @@ inline constexpr std::array rules{
 /// Channels of heads that lie two to a group are as far apart as those of the next group.
 inline bool groups_follow(const bound_call& call, status& failure) {
   const tensor_view& pool = call.tensors[kv_pages];
-  if (pool.rank != 5 || pool.extent[2] < 2 || pool.extent[3] < 4) return true;
+  if (pool.rank != 5 || pool.extent[2] < 2 || pool.extent[3] < 4 || pool.elements() == 0) {
+    return true;
+  }
   const std::int64_t groups = pool.stride[2], lanes = pool.stride[3];
   return groups == 4 * lanes ||
          checks::refuse(failure, "kv_pages: stride of channel groups is ", groups, ", must be ",
@@ -164,7 +166,7 @@ inline void finish(const bound_call& call, void* to) {
   filled.v_head_dim = filled.head_dim;
   const bool grouped = wanted.pool_layout == page_layout::PTCLD;
   const std::int64_t lanes = grouped ? pool.extent[lane] : 1;
-  const std::int64_t values = lanes > 1 ? pool.stride[lane] : pool.stride[channel];
+  const std::int64_t values = pool.elements() != 0 ? pool.stride[lanes > 1 ? lane : channel] : 0;
   filled.written.heads = grouped ? pool.extent[channel] * lanes / 2 : filled.kv_heads;
   const std::int64_t of_head = lanes == 2 ? pool.stride[channel] : 2 * values;
   filled.k_strides.head = filled.written.heads > 1 ? of_head : 0;

@@ -197,10 +197,12 @@ bool is_empty(const bound_call& call, bool with_any_contents = false) noexcept {
   return true;
 }
 
-/// Validates a problem: `views` become row-major, outputs that follow are filled in.
+/// Validates a problem, whose strides and memory nobody looks at: `views` become row-major, outputs
+/// that follow are filled in.
 status lower(const problem_view& problem, bound_call& call, tensor_view* views,
              impl::kernel_args_buffer& lowered) {
-  std::copy_n(problem.tensors, problem.op->form->tensors.size(), views);
+  std::transform(problem.tensors, problem.tensors + problem.op->form->tensors.size(), views,
+                 without_memory);
   call = {.op = problem.op, .tensors = views, .options = problem.options};
   return lower_problem(call, views, *problem.op->how, lowered.bytes.data());
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include <tessera/kernels/attention/cpu/gemm.hpp>
+#include <tessera/kernels/attention/cpu/gemm_tiles.hpp>
 #include <tessera/kernels/attention/cpu/packed_tile.hpp>
 #include <tessera/kernels/attention/cpu/prefill_scratch.hpp>
 #include <tessera/kernels/attention/cpu/query_rows.hpp>
@@ -212,7 +213,13 @@ class row_pipeline<Kernel, Hooks, Source, Finish, true> {
       }
     }
     const int count = steps.count();
-    const int products = products_of_scores(added) + products_of_values(weighted_);
+    int products = 0;
+    if (added != nullptr) {
+      products += qk_extents<Kernel>(args, added->used).products(added->rows.rows);
+    }
+    if (weighted_ != nullptr) {
+      products += pv_extents<Kernel>(args, weighted_->used).products(weighted_->rows.rows);
+    }
     int due = 0;
     const auto beside = [&]() __attribute__((always_inline)) {
       for (due += count; due >= products; due -= products) steps.step();
@@ -236,22 +243,6 @@ class row_pipeline<Kernel, Hooks, Source, Finish, true> {
                            of.used, of.tile.nonfinite, of.scratch);
     }
     if (of.last) finish_(of.rows);
-  }
-
-  /// Products of tiles.
-  int products_of_scores(const stage* of) const {
-    if (of == nullptr) return 0;
-    return products_of(*of, (of->used.high - of->used.low) / prim::tile_width,
-                       shape::words_of_head(shape::head_dim(queries_.args())));
-  }
-  int products_of_values(const stage* of) const {
-    if (of == nullptr) return 0;
-    return products_of(
-        *of, round_up(shape::v_head_dim(queries_.args()), prim::tile_width) / prim::tile_width,
-        (of->used.high - of->used.low) / shape::words::k_pack);
-  }
-  static int products_of(const stage& of, int column_tiles, int words) {
-    return (of.rows.rows > prim::tile_rows ? 2 : 1) * column_tiles * (words / prim::tile_width);
   }
 
   const query_rows<Kernel, Hooks>& queries_;

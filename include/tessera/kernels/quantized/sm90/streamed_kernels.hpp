@@ -74,8 +74,8 @@ class streamed_kernels {
   using enum thin_code;
 
   template <class Shape>
-  static streamed_kernel of_shape(void (*run)(streamed_args), void (*order)(ordered_rows),
-                                  order_share shares) {
+  static constexpr streamed_kernel of_shape(void (*run)(streamed_args), void (*order)(ordered_rows),
+                                            order_share shares) {
     return {run,
             order,
             Shape::rows,
@@ -88,7 +88,7 @@ class streamed_kernels {
             shares};
   }
   template <thin_code Code, bool Nv, bool Short, int Rows>
-  static streamed_kernel any() {
+  static constexpr streamed_kernel any() {
     constexpr bool wide = Rows > 128;
     streamed_kernel of =
         of_shape<streamed_shape<Code, Rows>>(&multiply_streamed<element, Code, Nv, Short, Rows>,
@@ -97,7 +97,7 @@ class streamed_kernels {
     return of;
   }
   template <thin_code Code, bool Nv, int Span, int Rows>
-  static streamed_kernel few() {
+  static constexpr streamed_kernel few() {
     // Rows that lie side by side in no span are in the same order for all long ones.
     constexpr int spread = few_box<Rows, Span>::spans == 1 && Span > 64 ? 64 : Span;
     return of_shape<few_shape<Code, Rows, Span>>(&multiply_few<element, Code, Nv, Rows, Span>,
@@ -106,12 +106,12 @@ class streamed_kernels {
   }
   /// 16, 64 and 128 rows, those for the codes that are most used.
   template <thin_code Code, bool Nv = false, bool Short = false>
-  static std::array<streamed_kernel, 3> by_rows() {
+  static constexpr std::array<streamed_kernel, 3> by_rows() {
     constexpr int most = Code == whole4 || Code == e2m1 ? 128 : 64;
     return {any<Code, Nv, Short, 16>(), any<Code, Nv, Short, 64>(), any<Code, Nv, Short, most>()};
   }
 
-  static auto any_rows() {
+  static constexpr auto any_rows() {
     const std::array all{by_rows<whole4>(), by_rows<whole8>(), by_rows<nf4>(),
                          by_rows<e2m1, true, true>()};
     if constexpr (is_f16) {
@@ -125,7 +125,7 @@ class streamed_kernels {
   }
   /// Of one matrix: 2, 8 and 16 rows of whole numbers with groups of 64 or more, 256 with any,
   /// where there are more than 128; 2 of E2M1; 16 of whole numbers with groups of 128 or more.
-  static auto dense_rows() {
+  static constexpr auto dense_rows() {
     const std::array all{few<whole4, false, 64, 2>(),  few<whole4, false, 64, 8>(),
                          few<whole4, false, 64, 16>(), any<whole4, false, false, 256>(),
                          few<e2m1, true, 16, 2>(),     few<whole4, false, 128, 16>()};
@@ -166,27 +166,32 @@ class streamed_kernels {
     return weights.mode == weight_mode::nvfp4 ? 4 : weights.mode == weight_mode::mxfp4 ? 6 : none;
   }
 
+  /// Calls visit(kernel, shared bytes) for each; all rows of a code have one order.
+  template <class Visit>
+  static constexpr void for_each_kernel(const Visit& visit) {
+    for (const auto& of_code : any_rows()) {
+      for (const streamed_kernel& of : of_code) visit(of.run, of.shared_bytes);
+      visit(of_code[0].order, 0);
+    }
+    for (const streamed_kernel& of : dense_rows()) {
+      visit(of.run, of.shared_bytes);
+      visit(of.order, 0);
+      if (of.order_many != nullptr) visit(of.order_many, 0);
+    }
+    visit(&list_tiles, 0);
+  }
+
  public:
   static auto entries() {
-    const auto any = any_rows();
-    const auto dense = dense_rows();
-    constexpr std::size_t of_any = any.size() * 4;
-    constexpr std::size_t many = 1;  // that order many rows
-    std::array<prim::cuda::kernel_entry, of_any + 2 * dense.size() + many + 1> listed;
+    constexpr std::size_t count = [] {
+      std::size_t kernels = 0;
+      for_each_kernel([&](auto, int) { ++kernels; });
+      return kernels;
+    }();
+    std::array<prim::cuda::kernel_entry, count> listed;
     auto* to = listed.data();
-    const auto list = [&](const streamed_kernel& of) {
-      *to++ = cuda::entry_of(of.run, of.shared_bytes);
-    };
-    for (const auto& of_code : any) {
-      for (const streamed_kernel& of : of_code) list(of);
-      *to++ = cuda::entry_of(of_code[0].order);
-    }
-    for (const streamed_kernel& of : dense) {
-      list(of);
-      *to++ = cuda::entry_of(of.order);
-      if (of.order_many != nullptr) *to++ = cuda::entry_of(of.order_many);
-    }
-    *to = cuda::entry_of(&list_tiles);
+    for_each_kernel(
+        [&](auto kernel, int shared_bytes) { *to++ = cuda::entry_of(kernel, shared_bytes); });
     return listed;
   }
 

@@ -20,9 +20,32 @@
 
 namespace tessera::impl::cuda {
 
+namespace {
+
+/// CUDA says the same of a driver that is too old and of none.
+[[gnu::cold]] status driver_is_insufficient() {
+  int driver = 0, runtime = 0;
+  read_versions(driver, runtime);
+  const int major = runtime / 1000, minor = runtime % 1000 / 10;
+  if (driver == 0) {
+    return refusal(status_code::device,
+                   {"no NVIDIA driver answers, this library needs one of CUDA ", major, ".", minor,
+                    " or newer"});
+  }
+  return refusal(status_code::device,
+                 {"the NVIDIA driver is of CUDA ", driver / 1000, ".", driver % 1000 / 10,
+                  ", this library needs one of ", major, ".", minor, " or newer"});
+}
+
+}  // namespace
+
 status count_devices(int& count) {
   count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorInsufficientDriver) {
+    static_cast<void>(cudaGetLastError());
+    return driver_is_insufficient();
+  }
   if (code != cudaErrorNoDevice) return answer_of("cudaGetDeviceCount", code);
   static_cast<void>(cudaGetLastError());
   return {};
