@@ -289,8 +289,8 @@ std::span<const instance> attention_registry() noexcept {
 }
 
 std::string_view attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "6434273e37d66b99";
-  if (kind == device_kind::cuda) return "129bf6269881cb27";
+  if (kind == device_kind::cpu) return "b3155a9f2dcc0b73";
+  if (kind == device_kind::cuda) return "e7c5fc633936fffb";
   return {};
 }
 

@@ -97,8 +97,8 @@ std::span<const instance> attention_backward_registry() noexcept {
 }
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "38719a8f12ab0e60";
-  if (kind == device_kind::cuda) return "e60b9fcbe8ece8ec";
+  if (kind == device_kind::cpu) return "aa5950d2bfdf90e2";
+  if (kind == device_kind::cuda) return "b16cedaa9c1eb466";
   return {};
 }
 

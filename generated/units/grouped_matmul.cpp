@@ -68,8 +68,8 @@ std::span<const instance> grouped_matmul_registry() noexcept {
 }
 
 std::string_view grouped_matmul_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "4df5445084374e74";
-  if (kind == device_kind::cuda) return "ed01ec58a0028835";
+  if (kind == device_kind::cpu) return "957029a519dded16";
+  if (kind == device_kind::cuda) return "2754610877bdcf44";
   return {};
 }
 

@@ -67,8 +67,8 @@ std::span<const instance> latent_attention_registry() noexcept {
 }
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "7f1f6afc0b21f330";
-  if (kind == device_kind::cuda) return "83239a12015653bf";
+  if (kind == device_kind::cpu) return "d067da41f108a2e6";
+  if (kind == device_kind::cuda) return "ab7b57a4866ee6df";
   return {};
 }
 

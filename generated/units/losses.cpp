@@ -67,7 +67,7 @@ std::span<const instance> losses_registry() noexcept {
 
 std::string_view losses_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "ef3d967eb1e1e570";
-  if (kind == device_kind::cuda) return "93f8cee3d0a68033";
+  if (kind == device_kind::cuda) return "16c8eb7084a0416c";
   return {};
 }
 

@@ -63,7 +63,7 @@ std::span<const instance> quantized_registry() noexcept {
 
 std::string_view quantized_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "a4f062d1b91af9ae";
-  if (kind == device_kind::cuda) return "aa680b8bf05825da";
+  if (kind == device_kind::cuda) return "5e65f45008917a3e";
   return {};
 }
 

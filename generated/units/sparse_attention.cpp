@@ -97,8 +97,8 @@ std::span<const instance> sparse_attention_registry() noexcept {
 }
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
-  if (kind == device_kind::cpu) return "38e81ab57a8cbb75";
-  if (kind == device_kind::cuda) return "56b22bae2b0ec68d";
+  if (kind == device_kind::cpu) return "555f0fd85e375253";
+  if (kind == device_kind::cuda) return "3516f3b11ce985fd";
   return {};
 }
 

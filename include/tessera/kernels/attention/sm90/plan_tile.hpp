@@ -1,6 +1,6 @@
-// What the planning warp of a block finds out about a work tile (work_tile.hpp) and leaves in
-// shared memory: its rows, the tiles of keys that each warpgroup goes through, the keys of each
-// row.
+// The warp of a block that takes work tiles (work_tile.hpp) and leaves in shared memory what it
+// finds out about them: their rows, the tiles of keys that each warpgroup goes through, the keys of
+// each row.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,15 @@
 #include <tessera/kernels/attention/common/prefix.hpp>
 #include <tessera/kernels/attention/sm80/work_list.hpp>
 #include <tessera/kernels/attention/sm90/segment_runs.hpp>
+#include <tessera/kernels/attention/sm90/shared_plan.hpp>
 #include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
 #include <tessera/prim/common/online_softmax.hpp>
 #include <tessera/prim/common/visibility.hpp>
+#include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
+#include <tessera/prim/cuda/tile_counter.hpp>
 #include <tessera/prim/cuda/warp.hpp>
 
 namespace tessera::kernels::attention::sm90 {
@@ -245,6 +248,58 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
       }
     }
     planned.keys[row] = keys;
+  }
+}
+
+/// The word in which the blocks of a launch count tiles.
+template <class Kernel>
+__device__ __forceinline__ unsigned* counter_of(const launch_args& args) {
+  static __device__ unsigned words[prim::cuda::arrival_places];
+  return args.counter_place >= 0 ? words + args.counter_place : args.counter_word;
+}
+
+/// Planning a work tile reads nothing that a kernel before may have written, but lengths: of plain
+/// rows without scales of heads.
+template <class Traits>
+inline constexpr bool may_plan_early = Traits::from_first && !Traits::codes_of_heads;
+
+/// The planner: one warp of a block that takes work tiles as late as possible and plans them.
+template <class Kernel, class Traits>
+__device__ __forceinline__ void plan_tiles(const launch_args& args,
+                                           const typename Traits::hooks& hooks,
+                                           shared_plan<Traits>& shared) {
+  const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
+  prim::cuda::ring_place<2> place;
+  int index = static_cast<int>(blockIdx.x);
+  const int tiles = is_listed<Traits>(args)
+                        ? sm80::end_of_items(args.list) * static_cast<int>(args.head_blocks.value)
+                        : args.tiles;
+  if constexpr (Traits::reads_runs || finds_runs<Traits>) {
+    if (is_for_other(args, Traits::reads_runs)) index = args.tiles;
+  }
+  for (;; place.advance()) {
+    place.wait_empty(barriers);
+    planned_tile<Traits>& planned = shared.tile[place.stage()];
+    const std::uint32_t known = place.full(prim::cuda::shared_address(&shared.of_work));
+    if constexpr (Traits::whole_tiles) {
+      hooks.mask.plan(args, hooks.mask.tile_in_order(args, shared, index), planned, known);
+    } else {
+      plan_tile<Traits>(args, hooks, index, planned, known);
+    }
+    if constexpr (Traits::stores_boxes) {
+      const auto lane = threadIdx.x % prim::cuda::warp_size;
+      if (lane < Traits::consumer_warps) shared.rows.wait[place.stage()][lane] = false;
+    }
+    prim::cuda::arrive(place.full(barriers));
+    if (shared.tile[place.stage()].work.sequence < 0) return;
+    // The places and the phases of `next_wanted` take turns alike.
+    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted),
+                               static_cast<std::uint32_t>(place.stage()));
+    if (threadIdx.x % prim::cuda::warp_size == 0) {
+      if constexpr (may_plan_early<Traits>) prim::cuda::wait_for_grid_before();
+      index = prim::cuda::tile_counter(counter_of<Kernel>(args), tiles).take();
+    }
+    index = __shfl_sync(prim::cuda::all_lanes, index, 0);
   }
 }
 

@@ -1,31 +1,19 @@
-// Two warps of a block: the planner takes work tiles and plans them; the producer keeps tiles of
-// queries, keys and values on their way to shared memory.
+// The warp of a block that keeps tiles of queries, keys and values on their way to shared memory.
 #pragma once
 
 #include <cstdint>
 
 #include <tessera/kernels/attention/sm90/pages.hpp>
 #include <tessera/kernels/attention/sm90/plan_tile.hpp>
-#include <tessera/kernels/attention/sm90/segment_runs.hpp>
 #include <tessera/kernels/attention/sm90/shared_plan.hpp>
-#include <tessera/kernels/attention/sm90/tile_classes.hpp>
 #include <tessera/kernels/attention/sm90/traits.hpp>
 #include <tessera/kernels/attention/sm90/values_across.hpp>
 #include <tessera/kernels/attention/sm90/work_tile.hpp>
-#include <tessera/prim/cuda/arrival_table.hpp>
 #include <tessera/prim/cuda/async_copy.hpp>
 #include <tessera/prim/cuda/mbarrier.hpp>
 #include <tessera/prim/cuda/tensor_map.hpp>
-#include <tessera/prim/cuda/tile_counter.hpp>
 
 namespace tessera::kernels::attention::sm90 {
-
-/// The word in which the blocks of a launch count tiles.
-template <class Kernel>
-__device__ __forceinline__ unsigned* counter_of(const launch_args& args) {
-  static __device__ unsigned words[prim::cuda::arrival_places];
-  return args.counter_place >= 0 ? words + args.counter_place : args.counter_word;
-}
 
 /// Tokens that the copy unit cannot address (strides that are negative, say), copied by the warp: a
 /// panel after the other, rows that `row_of` has no address for as zeros.
@@ -53,51 +41,6 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, int rows, int panel_
 /// What hides whole tiles takes longer to plan with.
 template <class Traits>
 inline constexpr int tiles_ahead = Traits::classifies || Traits::reads_runs ? 4 : 1;
-
-/// Planning a work tile reads nothing that a kernel before may have written, but lengths: of plain
-/// rows without scales of heads.
-template <class Traits>
-inline constexpr bool may_plan_early = Traits::from_first && !Traits::codes_of_heads;
-
-/// The planner: one warp of a block that takes work tiles as late as possible and plans them.
-template <class Kernel, class Traits>
-__device__ __forceinline__ void plan_tiles(const launch_args& args,
-                                           const typename Traits::hooks& hooks,
-                                           shared_plan<Traits>& shared) {
-  const std::uint32_t barriers = prim::cuda::shared_address(&shared.of_tile);
-  prim::cuda::ring_place<2> place;
-  int index = static_cast<int>(blockIdx.x);
-  const int tiles = is_listed<Traits>(args)
-                        ? sm80::end_of_items(args.list) * static_cast<int>(args.head_blocks.value)
-                        : args.tiles;
-  if constexpr (Traits::reads_runs || finds_runs<Traits>) {
-    if (is_for_other(args, Traits::reads_runs)) index = args.tiles;
-  }
-  for (;; place.advance()) {
-    place.wait_empty(barriers);
-    planned_tile<Traits>& planned = shared.tile[place.stage()];
-    const std::uint32_t known = place.full(prim::cuda::shared_address(&shared.of_work));
-    if constexpr (Traits::whole_tiles) {
-      hooks.mask.plan(args, hooks.mask.tile_in_order(args, shared, index), planned, known);
-    } else {
-      plan_tile<Traits>(args, hooks, index, planned, known);
-    }
-    if constexpr (Traits::stores_boxes) {
-      const auto lane = threadIdx.x % prim::cuda::warp_size;
-      if (lane < Traits::consumer_warps) shared.rows.wait[place.stage()][lane] = false;
-    }
-    prim::cuda::arrive(place.full(barriers));
-    if (shared.tile[place.stage()].work.sequence < 0) return;
-    // The places and the phases of `next_wanted` take turns alike.
-    prim::cuda::wait_for_phase(prim::cuda::shared_address(&shared.next_wanted),
-                               static_cast<std::uint32_t>(place.stage()));
-    if (threadIdx.x % prim::cuda::warp_size == 0) {
-      if constexpr (may_plan_early<Traits>) prim::cuda::wait_for_grid_before();
-      index = prim::cuda::tile_counter(counter_of<Kernel>(args), tiles).take();
-    }
-    index = __shfl_sync(prim::cuda::all_lanes, index, 0);
-  }
-}
 
 template <class Traits>
 class producer {

@@ -152,7 +152,7 @@ struct kernel_traits {
                 "rows with block_q 256 take no functors");
 
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
-  /// about 28 are taken by all but sums, scores and weights; planners that ask about tiles take more.
+  /// about 28 are taken by all but sums, scores and weights; planners that ask of tiles take more.
   static constexpr int producer_registers = consumers >= 3 ? 32 : walks_tiles ? 88 : 40;
   static constexpr int consumer_registers = consumers == 4   ? 112
                                             : consumers == 3 ? 160
@@ -218,8 +218,7 @@ struct half_tile : Traits {
   static constexpr int weight_words = Traits::weight_words / 2;
 };
 /// Products of narrow heads are short beside the exponentials of as many keys, and their tiles
-/// wide. Blocks of three warpgroups keep no queries in registers, which such a tile does not look
-/// at.
+/// wide. Blocks of three warpgroups keep no queries in registers: such a tile looks at none.
 template <class Traits>
 inline constexpr bool ends_with_half =
     Traits::from_first&& Traits::consumers == 3 && !Traits::codes_of_heads &&
@@ -261,11 +260,8 @@ struct planned_tile
 /// The tile of keys that has number `tile` in the ranges of a work tile.
 template <class Traits>
 __device__ __forceinline__ int keys_of_tile(const planned_tile<Traits>& planned, int tile) {
-  if constexpr (Traits::whole_tiles) {
-    return planned.listed[tile];
-  } else {
-    return tile;
-  }
+  if constexpr (Traits::whole_tiles) return planned.listed[tile];
+  return tile;
 }
 
 /// By how much weights are larger than relative to the maximum, in powers of 2: those of f16 below
@@ -311,8 +307,7 @@ struct launch_args {
   int units_of_part = 1;            ///< the last part has what the others leave
   float4* sums_of_parts = nullptr;  ///< [shared tile][part][warpgroup][v_columns / 8 + 1][thread]
   int tokens_of_tile = 0;           ///< query positions of a work tile
-  /// -n: the first tile of a sequence may lack multiples of n tokens; 0: the last lacks what it
-  /// does.
+  /// -n: the first tile of a sequence may lack multiples of n tokens; 0: the last one lacks some.
   int lacking_tokens = 0;
   int row_blocks = 0;  ///< work tiles of a dense entry and `heads_of_tile` heads
   divisor heads_of_tile{};
