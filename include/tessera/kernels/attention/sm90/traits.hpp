@@ -152,8 +152,7 @@ struct kernel_traits {
                 "rows with block_q 256 take no functors");
 
   /// Registers of a thread: what a block is launched with, shared out anew. Of what a consumer has,
-  /// about 28 are taken by all but sums, scores and weights; planners that ask about tiles take
-  /// more.
+  /// about 28 are taken by all but sums, scores and weights; planners that ask take more.
   static constexpr int producer_registers = consumers >= 3 ? 32 : walks_tiles ? 88 : 40;
   static constexpr int consumer_registers = consumers == 4   ? 112
                                             : consumers == 3 ? 160
