@@ -1,7 +1,7 @@
 // The last work tiles of a launch, whose keys several blocks share (schedule_sm90.hpp): each leaves
 // the sums of its part in the workspace, and the one that ends last makes rows of all of them. The
 // order of parts is that of keys, whoever is last, so that bits do not depend on it; two parts have
-// none, so that the last keeps its own in registers.
+// none, so that the last of plain rows keeps its own in registers.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ class key_parts {
 
  private:
   static constexpr int fours = Traits::v_columns / 8;
-  /// Rows over pages would spill 4 bytes (head dim 64).
-  static constexpr bool keeps_own = !Traits::paged;
+  /// Rows over pages and those with a tail of columns would spill 4 bytes.
+  static constexpr bool keeps_own = Traits::from_first;
 
   static __device__ __forceinline__ int thread() {
     return static_cast<int>(prim::cuda::thread_index()) % prim::cuda::warpgroup_size;

@@ -194,7 +194,7 @@ __device__ __forceinline__ void plan_tile(const launch_args& args,
     const bool block = lane == Traits::consumers;
     auto warpgroup = static_cast<unsigned>(lane);
     // Anew, or the rows of a lane would be kept from tile to tile.
-    if constexpr (Traits::from_first) warpgroup = prim::cuda::computed_anew(warpgroup);
+    if constexpr (!Traits::walks_tiles) warpgroup = prim::cuda::computed_anew(warpgroup);
     const int first_row = block ? 0 : static_cast<int>(warpgroup) * rows_of_warpgroup;
     tile_range range;
     if (first_row < work.used) {
