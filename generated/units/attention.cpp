@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b3155a9f2dcc0b73";
-  if (kind == device_kind::cuda) return "7e707700df3715f0";
+  if (kind == device_kind::cuda) return "12a4d07747279759";
   return {};
 }
 

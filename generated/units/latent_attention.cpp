@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d067da41f108a2e6";
-  if (kind == device_kind::cuda) return "fad7ee7d7a068a78";
+  if (kind == device_kind::cuda) return "d5dddc5127aa009d";
   return {};
 }
 

@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "555f0fd85e375253";
-  if (kind == device_kind::cuda) return "339832bfebcb7a12";
+  if (kind == device_kind::cuda) return "5c4ef2a9e008b9a3";
   return {};
 }
 

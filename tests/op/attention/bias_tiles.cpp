@@ -47,22 +47,51 @@ flash_case call_with_bias(dtype type, int axes, key_count count) {
   return call;
 }
 
+void expect_right_on_every_row(const flash_case& call) {
+  flash_data data(call);
+  const flash_expectation expectation(data.args(), data.options());
+  for (const instance& row : rows_for(data.args(), data.options())) {
+    SCOPED_TRACE(row.name);
+    data.reset_outputs();
+    const status done =
+        run(flash_op::flash_attention, data.args(), data.options(), {.row = row.name});
+    ASSERT_TRUE(done) << done.message();
+    ASSERT_EQ(expectation.complaints(), "");
+  }
+}
+
 TEST(bias_tiles, are_those_of_their_rows) {
   for (const dtype type : {dtype::f16, dtype::bf16}) {
     for (int axes = 0; axes < 8; ++axes) {
       for (const key_count count : key_counts) {
         SCOPED_TRACE(std::string(name_of(type)) + ", axes " + std::to_string(axes) + ", " +
                      std::to_string(count.keys) + " keys, " + std::to_string(count.unused));
-        flash_data data(call_with_bias(type, axes, count));
-        const flash_expectation expectation(data.args(), data.options());
-        for (const instance& row : rows_for(data.args(), data.options())) {
-          SCOPED_TRACE(row.name);
-          data.reset_outputs();
-          const status done =
-              run(flash_op::flash_attention, data.args(), data.options(), {.row = row.name});
-          ASSERT_TRUE(done) << done.message();
-          ASSERT_EQ(expectation.complaints(), "");
+        expect_right_on_every_row(call_with_bias(type, axes, count));
+      }
+    }
+  }
+}
+
+/// What hides keys or weights beside them, of three heads a group, which do not fill a tile of
+/// rows.
+TEST(bias_tiles, stand_beside_other_features) {
+  for (const dtype type : {dtype::f16, dtype::bf16}) {
+    for (int others = 1; others < 8; ++others) {
+      for (const key_count count : key_counts) {
+        SCOPED_TRACE(std::string(name_of(type)) + ", others " + std::to_string(others) + ", " +
+                     std::to_string(count.keys) + " keys, " + std::to_string(count.unused));
+        flash_case call = call_with_bias(type, 4 + others % 4, count);
+        call.q_heads = 6;
+        if (others % 2 != 0) {
+          call.mask =
+              score_axes{.type = dtype::u8, .spread = {true, false, true, true}, .hidden = 0.3};
         }
+        if (others / 2 % 2 != 0) call.segments = segment_kind::separate;
+        if (others / 4 != 0) {
+          call.options.dropout_probability = 0.2;
+          call.options.dropout_seed = 5;
+        }
+        expect_right_on_every_row(call);
       }
     }
   }

@@ -217,7 +217,11 @@ inline work_estimate estimate_on_sm90(const attention_config& config, const atte
   }
   const auto split = schedule_sm90::splits_of(
       config, cut_by, cut, facts.demand.causal && facts.demand.top_left, multiprocessors);
-  if (split.tiles == cut.work_tiles) work.splits = split.parts;
+  if (split.tiles == cut.work_tiles) {
+    work.splits = split.parts;
+    // Parts that are not as long as one another leave no multiprocessor idle.
+    if (split.units > split.parts) work.items = multiprocessors / split.parts;
+  }
   return work;
 }
 

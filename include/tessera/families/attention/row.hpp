@@ -25,7 +25,7 @@ template <class Kernel>
 status launch(const attention_kernel_args& args, const launch_context& context);
 }  // namespace cpu
 
-// Likewise of kernels/attention/sm90/launch.hpp.
+// Likewise of kernels/attention/sm90/{launch_rows,call_plan}.hpp.
 namespace sm90 {
 template <class Kernel>
 std::size_t workspace_bytes(const attention_kernel_args& args, int multiprocessors);

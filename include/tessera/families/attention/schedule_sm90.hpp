@@ -207,7 +207,8 @@ constexpr split_schedule splits_of(const attention_config& config, const call_si
   const std::int64_t key_tiles = schedule_sm80::keys_of_tile(kernel, seen) / kernel.block_kv;
   const last_wave wave{tiles, key_tiles, multiprocessors};
   // Blocks that had short tiles before take some of the last earlier.
-  const double early = one_wave ? 0.0 : lacking_of_wave(kernel, sizes, cut, multiprocessors) / 2;
+  const double lacking = lacking_of_wave(kernel, sizes, cut, multiprocessors);
+  const double early = one_wave ? 0.0 : std::min(0.5, lacking / 2);
   double best = time_of_parts(kernel, wave, 1) * (1 - early);
   split_schedule split;
   for (int parts = 2; parts <= most_parts && 2 * parts <= key_tiles; ++parts) {

@@ -49,7 +49,7 @@ class key_parts {
 
  private:
   static constexpr int fours = Traits::v_columns / 8;
-  /// Rows over pages and those with a tail of columns would spill 4 bytes.
+  /// Plain rows: those over pages and those with a tail of columns would spill 4 bytes.
   static constexpr bool keeps_own = Traits::from_first;
 
   static __device__ __forceinline__ int thread() {

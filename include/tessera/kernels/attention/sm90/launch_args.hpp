@@ -94,8 +94,9 @@ boxed_bias box_bias(CUtensorMap& map, const attention_kernel_args& args, const s
              boxed.of_token != 0 ? args.q_len : 1, boxed.of_entry != 0 ? args.batch : 1},
             {1, bias.head, bias.row, bias.batch},
             {prim::cuda::panel_columns, boxed.heads, tokens, 1}});
-  if (made)
+  if (made) {
     boxed.bytes = static_cast<std::uint32_t>(boxed.heads * tokens * prim::cuda::panel_row_bytes);
+  }
   return boxed;
 }
 

@@ -160,9 +160,11 @@ class score_mod {
       if (!hooks_type::has_logits && args_.plain && inside && !looks) return;
       apply_to_rows<Traits::key_tiles>(key0, looks, inside);
     } else if constexpr (row_form::reads) {
-      if (holds_biases<Traits>(args_)) panel.pass();
-        // 16 keys at a time, each in the place of the first, so that the code is there once and
-        // takes few registers.
+      if (holds_biases<Traits>(args_)) {
+        panel.pass();
+      }
+      // 16 keys at a time, each in the place of the first, so that the code is there once and takes
+      // few registers.
 #pragma unroll 1
       for (int key = key0; key < key0 + Traits::block_kv; key += 16) {
         apply_to_rows<2>(key, looks, inside);

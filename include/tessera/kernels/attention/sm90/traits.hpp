@@ -186,7 +186,7 @@ struct kernel_traits {
   static constexpr int kv_stages = sm90_stages::of(config).kv;
   /// Biases may come with keys (bias_tiles.hpp).
   static constexpr bool brings_biases =
-      sm90_stages::of(config).biases && !Hooks::has_logits && !Hooks::has_mask;
+      sm90_stages::of(config).biases && tail_columns == 0 && !Hooks::has_logits && !Hooks::has_mask;
 
   /// Values of a tile are waited for as late as they are wanted, behind the products with the next
   /// keys, where it is known which these are. Products of narrow heads are too short for it.

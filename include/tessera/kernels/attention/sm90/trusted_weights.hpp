@@ -1,10 +1,11 @@
 // Weights by a reference that is trusted: nobody looks for the maximum of scores, which is a sixth
 // of the work beside the products. That a score has passed the reference too far is seen in the
 // sums of weights, and the warp does the tile once more. Rows of 16 bits make its products again,
-// since nothing is left of scores whose weights are infinite, and look for maxima from then on;
-// those of 8 bits and those that add distances, which have no registers for that, divide the
-// weights, of 8 bits more often. They look for maxima where the first tile, or a step of the
-// reference, says that scores lie far apart.
+// since nothing is left of scores whose weights are infinite, and look for maxima from then on.
+// Others divide the weights (`divides_weights`): those of 8 bits, more often, those that add
+// distances, which have no registers for products, and wide heads, whose keys are gone by then.
+// They look for maxima where the first tile, or a step of the reference, says that scores lie far
+// apart.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include <tessera/families/grouped_matmul/config.hpp>
 #include <tessera/families/grouped_matmul/kernel_args.hpp>
 #include <tessera/families/latent_attention/config.hpp>
-#include <tessera/kernels/attention/sm90/launch.hpp>
+#include <tessera/kernels/attention/sm90/launch_rows.hpp>
 #include <tessera/kernels/cuda_row.hpp>
 #include <tessera/kernels/grouped_matmul/sm90/launch.hpp>
 #include <tessera/prim/common/ceil_div.hpp>

@@ -12,7 +12,7 @@
 
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
-#include <tessera/kernels/attention/sm90/launch.hpp>
+#include <tessera/kernels/attention/sm90/launch_rows.hpp>
 #include <tessera/kernels/sparse_attention/sm80/dense_call.hpp>
 #include <tessera/kernels/sparse_attention/sm90/tile_scan.hpp>
 #include <tessera/kernels/sparse_attention/sm90/whole_blocks.hpp>
