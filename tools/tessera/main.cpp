@@ -1,5 +1,6 @@
 // The `tessera` command: one file per command, all of them gathered here. Whatever goes wrong ends
 // as one message on stderr and a status; nothing ends as a signal.
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
 #include <exception>
@@ -79,8 +80,10 @@ int run_program(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
-    if (program.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      return with_message(unknown_command(program, argv[1]), exit_status::bad_input);
+    char** const word = std::find_if(argv + std::min(argc, 1), argv + argc,
+                                     [](const char* given) { return given[0] != '-'; });
+    if (program.get_subcommands().empty() && word != argv + argc) {
+      return with_message(unknown_command(program, *word), exit_status::bad_input);
     }
     std::string command = "tessera";
     for (auto given = program.get_subcommands(); !given.empty();

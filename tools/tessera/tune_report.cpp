@@ -65,7 +65,7 @@ std::string verdict_of(const tuner::tuned_problem& problem) {
   return tie ? text + ", tied with another" : text;
 }
 
-/// About what a problem takes: each row is run a few times alone, then the race.
+/// About what a problem takes: each row a few times in the gate, then the race.
 double expected_seconds(const tuner::planned_problem& problem,
                         const tuner::measuring_rules& rules) {
   const auto rows = static_cast<double>(problem.candidates.size());
@@ -74,7 +74,7 @@ double expected_seconds(const tuner::planned_problem& problem,
 }
 
 double seconds_of(const tuner::logged_row* row) {
-  return row != nullptr && row->samples > 0 ? row->seconds : 0;
+  return row != nullptr && row->is_timed() ? row->seconds : 0;
 }
 
 json::array rows_json(const std::vector<tuner::logged_row>& rows) {

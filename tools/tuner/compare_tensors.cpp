@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,18 +44,21 @@ struct rows_of_elements {
   }
 };
 
-/// Calls `work(block)` for every block.
+/// Calls `work(block)` for every block, in fewer threads where no more can be had.
 template <class Work>
 void for_each_block(std::int64_t blocks, const Work& work) {
   std::atomic<std::int64_t> next = 0;
   const auto take = [&] {
     for (std::int64_t block = next++; block < blocks; block = next++) work(block);
   };
-  std::vector<std::thread> others;
+  std::vector<std::jthread> others;
   const unsigned threads = std::min(most_threads, std::thread::hardware_concurrency());
-  for (unsigned n = 1; n < threads && n < blocks; ++n) others.emplace_back(take);
+  try {
+    for (unsigned n = 1; n < threads && n < blocks; ++n) others.emplace_back(take);
+  } catch (const std::system_error&) {
+  } catch (const std::bad_alloc&) {
+  }
   take();
-  for (std::thread& other : others) other.join();
 }
 
 bool is_worse(const support::comparison& a, const support::comparison& b) {

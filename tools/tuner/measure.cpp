@@ -13,8 +13,15 @@ namespace {
 constexpr std::array<std::string_view, 8> state_names{"untried", "timed",   "abandoned", "wrong",
                                                       "crashed", "timeout", "refused",   "pruned"};
 
-/// What a child of the gate reports; `index`: which of the rows.
-enum gate_report : std::uint32_t { row_begins, results_wrong, row_refused, single_run };
+/// What a child of the gate reports; `index`: which of the rows. `row_goes_on`: a step of it is
+/// done, the next one has a time limit of its own.
+enum gate_report : std::uint32_t {
+  row_begins,
+  row_goes_on,
+  results_wrong,
+  row_refused,
+  single_run,
+};
 
 /// The reference row's results, in memory that the gate's children see. Empty if it failed, would
 /// take too long or is not what the definition says.
@@ -25,8 +32,10 @@ shared_memory expected_results(tunable_problem& problem, const measuring_rules& 
   bool done = false;
   const auto work = [&](const child_channel& parent) {
     if (!problem.prepare(row) || !problem.run(0)) return;
-    parent.send(row_begins);  // the definition may take as long again
-    if (!problem.complaint({}).empty() || !problem.against_definition(false).empty()) return;
+    parent.send(row_goes_on);
+    if (!problem.complaint({}).empty()) return;
+    parent.send(row_goes_on);
+    if (!problem.against_definition(false).empty()) return;
     problem.copy_results(results.bytes());
     parent.send(single_run);
   };
@@ -51,11 +60,15 @@ class gate {
                             const measuring_observer& observe) {
     std::size_t now = first;
     const auto receive = [&](const child_message& message) {
+      // A row may have written over what its process sends.
+      if (message.index < first || message.index >= end) return rules_.limit_seconds;
       now = message.index;
       measured_row& row = rows[now];
       switch (message.kind) {
         case row_begins:
           if (observe) observe("check", problem_.candidates()[row.row]);
+          break;
+        case row_goes_on:
           break;
         case single_run:
           row.first_seconds = message.value;
@@ -91,15 +104,18 @@ class gate {
     status done = problem_.prepare(row);
     if (done) done = problem_.run(0);
     if (!done) return refuse(done, index, parent);
+    parent.send(row_goes_on, index);
     const bool alone = expected_.bytes().empty();
     std::string complaint = problem_.complaint(expected_.bytes());
     if (complaint.empty() && (alone || by_ == judges::both)) {
+      parent.send(row_goes_on, index);
       complaint = problem_.against_definition(alone);
     }
     if (!complaint.empty()) {
       parent.send(results_wrong, index, 0, complaint);
       return false;
     }
+    parent.send(row_goes_on, index);
     const result<double> seconds = problem_.time(1, 1);
     if (!seconds) return refuse(seconds.failure(), index, parent);
     parent.send(single_run, index, *seconds);

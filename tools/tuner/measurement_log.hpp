@@ -29,6 +29,9 @@ struct logged_row {
   double seconds = 0;  ///< median; of a failed row the predicted time
   double mad = 0;
   std::int64_t samples = 0;
+
+  /// False also for a row that failed when it had been timed.
+  bool is_timed() const noexcept { return samples > 0 && !is_failure(state); }
 };
 
 /// All that the log knows of one key, for one code version.

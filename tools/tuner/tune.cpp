@@ -23,10 +23,8 @@ double total_seconds(const planned_problem& problem) {
 
 /// Timed rows first, by time; then the others in the order of their names.
 bool comes_first(const logged_row& a, const logged_row& b) {
-  const bool timed_a = a.samples > 0;
-  const bool timed_b = b.samples > 0;
-  if (timed_a != timed_b) return timed_a;
-  if (timed_a && a.seconds != b.seconds) return a.seconds < b.seconds;
+  if (a.is_timed() != b.is_timed()) return a.is_timed();
+  if (a.is_timed() && a.seconds != b.seconds) return a.seconds < b.seconds;
   return a.row < b.row;
 }
 
@@ -43,18 +41,6 @@ logged_row logged(const tunable_problem& problem, const measured_row& timed,
           .samples = static_cast<std::int64_t>(time.count)};
 }
 
-/// Whatever won does not replace the default.
-void keep_default(tuned_problem& found, decision_reason reason) {
-  found.reason = reason;
-  if (found.kind != outcome_kind::tuned) return;
-  found.runner_up = std::exchange(found.row, found.planned.default_row);
-  found.kind = outcome_kind::default_stays;
-}
-
-std::string name_at(const std::vector<timed_row>& rows, std::size_t index) {
-  return index == no_row ? std::string() : std::string(rows[index].name);
-}
-
 }  // namespace
 
 std::string_view name_of(outcome_kind kind) noexcept {
@@ -67,6 +53,21 @@ std::string_view name_of(outcome_kind kind) noexcept {
       return "failed";
   }
   return "invalid";
+}
+
+void tuned_problem::order_rows() {
+  std::sort(rows.begin(), rows.end(), comes_first);
+  const auto second = std::find_if(rows.begin(), rows.end(), [&](const logged_row& logged) {
+    return logged.state == row_state::timed && logged.samples > 0 && logged.row != row;
+  });
+  runner_up = second == rows.end() ? std::string() : second->row;
+}
+
+void tuned_problem::keep_default(decision_reason why) {
+  reason = why;
+  if (kind != outcome_kind::tuned) return;
+  row = planned.default_row;
+  kind = outcome_kind::default_stays;
 }
 
 const logged_row* tuned_problem::row_named(std::string_view name) const noexcept {
@@ -134,13 +135,13 @@ tuned_problem session::from_log(const planned_problem& planned) const {
   tuned_problem found;
   found.planned = planned;
   found.rows = logged.rows;
-  std::sort(found.rows.begin(), found.rows.end(), comes_first);
   found.row = logged.winner;
+  found.order_rows();
   found.reason = decision_reason_named(logged.reason);
   found.kind = found.row == logged.default_row ? outcome_kind::default_stays : outcome_kind::tuned;
   const logged_row* winner = logged.find(logged.winner);
   const logged_row* standard = logged.find(logged.default_row);
-  if (winner != nullptr && standard != nullptr && standard->samples > 0) {
+  if (winner != nullptr && standard != nullptr && standard->is_timed()) {
     found.gain = found.hold_out_gain = standard->seconds / winner->seconds;
   }
   found.skipped = true;
@@ -185,14 +186,12 @@ result<tuned_problem> session::measure(tunable_problem& problem, const planned_p
     found.rows.push_back(logged(problem, (*measured)[i], rules));
   }
   const decision choice = decide(timed, standard, rules.deciding);
-  found.row = name_at(timed, choice.winner);
-  found.runner_up = name_at(timed, choice.runner_up);
+  if (choice.winner != no_row) found.row = timed[choice.winner].name;
   found.reason = choice.reason;
   found.gain = found.hold_out_gain = choice.gain;
   found.kind = choice.winner == no_row     ? outcome_kind::failed
                : choice.winner == standard ? outcome_kind::default_stays
                                            : outcome_kind::tuned;
-  std::sort(found.rows.begin(), found.rows.end(), comes_first);
   for (const std::size_t row : {choice.winner, standard}) {
     found.disturbed = found.disturbed || (row != no_row && is_disturbed((*measured)[row], rules));
   }
@@ -202,80 +201,16 @@ result<tuned_problem> session::measure(tunable_problem& problem, const planned_p
     found.disturbed = found.disturbed || (choice.winner != no_row && is_disturbed(other, rules) &&
                                           least_seconds(other) < timed[choice.winner].time.median);
   }
-  if (found.reason == decision_reason::faster) {
-    if (status done = hold_out(problem, found, events); !done) return done;
-  } else if (found.kind == outcome_kind::tuned) {
-    if (status done = confirm(problem, found, rules, events); !done) return done;
+  found.order_rows();
+  if (found.kind == outcome_kind::tuned) {
+    if (status done = hold_out(problem, found, *measured, events); !done) return done;
   }
-  if (found.disturbed && !options_.accept_disturbed)
-    keep_default(found, decision_reason::disturbed);
+  if (found.disturbed && !options_.accept_disturbed) {
+    found.keep_default(decision_reason::disturbed);
+  }
+  found.order_rows();
   problem.drop_inputs();
   return found;
-}
-
-/// Lets the gate look at the winner once more, where the definition speaks too: nothing replaces
-/// the default that only other rows have found to be right.
-status session::confirm(tunable_problem& problem, tuned_problem& found,
-                        const measuring_rules& rules, const session_events& events) {
-  std::vector<std::size_t> winner;
-  for (std::size_t i = 0; i < problem.candidates().size(); ++i) {
-    if (problem.candidates()[i].name == found.row) winner.push_back(i);
-  }
-  const result<std::vector<measured_row>> checked =
-      check_rows(problem, winner, rules, events.measures, judges::both);
-  if (!checked) return checked.failure();
-  if (!is_failure(checked->front().state)) return {};
-  for (logged_row& row : found.rows) {
-    if (row.row != found.row) continue;
-    row.state = checked->front().state;
-    row.reason = checked->front().reason;
-  }
-  const bool default_failed = found.reason == decision_reason::default_failed;
-  keep_default(found,
-               default_failed ? decision_reason::nothing_timed : decision_reason::not_repeated);
-  if (!default_failed) return {};
-  found.row.clear();
-  found.kind = outcome_kind::failed;
-  return {};
-}
-
-/// Runs winner and default once more on other inputs. What was picked as the fastest of many was
-/// also the luckiest; only what is faster again is kept.
-status session::hold_out(tunable_problem& problem, tuned_problem& found,
-                         const session_events& events) {
-  measuring_rules rules = options_.measuring;
-  rules.seed += 1;
-  problem.drop_inputs();
-  if (status done = problem.make_inputs(rules.seed); !done) return done;
-  if (status done = confirm(problem, found, rules, events); !done) return done;
-  if (found.kind != outcome_kind::tuned) return {};
-  std::vector<measured_row> pair;
-  for (std::size_t i = 0; i < problem.candidates().size(); ++i) {
-    const std::string& name = problem.candidates()[i].name;
-    if (name != found.row && i != problem.default_row()) continue;
-    measured_row row{.row = i, .state = row_state::timed};
-    row.first_seconds = found.row_named(name)->seconds;
-    pair.push_back(std::move(row));
-  }
-  if (status done = time_rows(problem, pair, rules, events.measures); !done) return done;
-  const std::size_t standard = pair.front().row == problem.default_row() ? 0 : 1;
-  const measured_row& winner = pair[1 - standard];
-  found.hold_out_gain = 0;
-  if (winner.state == row_state::timed && pair[standard].state == row_state::timed) {
-    found.hold_out_gain =
-        median_of(samples_of(pair[standard], rules)) / median_of(samples_of(winner, rules));
-  }
-  for (const measured_row& row : pair) {
-    found.disturbed = found.disturbed || is_disturbed(row, rules);
-  }
-  if (found.hold_out_gain >= options_.hold_out_gain) return {};
-  for (logged_row& row : found.rows) {
-    if (row.row != found.row || !is_failure(winner.state)) continue;
-    row.state = winner.state;
-    row.reason = winner.reason;
-  }
-  keep_default(found, decision_reason::not_repeated);
-  return {};
 }
 
 lookup_record session::record_of(const tuned_problem& found) const {
@@ -295,7 +230,7 @@ lookup_record session::record_of(const tuned_problem& found) const {
   }
   record.default_row = found.planned.default_row;
   const logged_row* standard = found.row_named(record.default_row);
-  if (standard != nullptr && standard->samples > 0) record.default_us = standard->seconds * 1e6;
+  if (standard != nullptr && standard->is_timed()) record.default_us = standard->seconds * 1e6;
   if (const logged_row* second = found.row_named(found.runner_up)) {
     record.runner_up = second->row;
     record.runner_up_us = second->seconds * 1e6;

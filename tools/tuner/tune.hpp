@@ -78,6 +78,11 @@ struct tuned_problem {
   bool disturbed = false;    ///< winner or default have too few undisturbed samples
 
   const logged_row* row_named(std::string_view name) const noexcept;
+
+  /// Puts the rows in their order and finds the runner-up: the fastest besides `row`.
+  void order_rows();
+  /// Whatever won does not replace the default.
+  void keep_default(decision_reason why);
 };
 
 /// What a session does while it works; every function may be empty.
@@ -120,9 +125,10 @@ class session {
   tuned_problem from_log(const planned_problem& planned) const;
   result<tuned_problem> measure(tunable_problem& problem, const planned_problem& planned,
                                 const session_events& events);
-  status confirm(tunable_problem& problem, tuned_problem& found, const measuring_rules& rules,
-                 const session_events& events);
-  status hold_out(tunable_problem& problem, tuned_problem& found, const session_events& events);
+  status hold_out(tunable_problem& problem, tuned_problem& found,
+                  const std::vector<measured_row>& measured, const session_events& events);
+  status time_again(tunable_problem& problem, tuned_problem& found, const measuring_rules& rules,
+                    const session_events& events);
   status store(const tuned_problem& found);
   lookup_record record_of(const tuned_problem& found) const;
   std::vector<std::string> hints_for(const problem_key& key) const;

@@ -189,10 +189,11 @@ consteval lowering lowering_of(std::span<const size_form> sizes,
 
 }  // namespace declared
 
-/// The stride of an axis; 0 where it has at most one element.
+/// The stride of an axis; 0 where it has at most one element, and of a tensor without elements,
+/// whose strides nobody has looked at.
 constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
   const auto at = static_cast<std::size_t>(axis);
-  return view.extent[at] > 1 ? view.stride[at] : 0;
+  return view.extent[at] > 1 && view.elements() != 0 ? view.stride[at] : 0;
 }
 
 /// Fills the kernel args of a call whose shapes have been checked.
@@ -218,10 +219,9 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
     const tensor_view& view = call.tensors[binding.tensor];
     std::memcpy(to + binding.data, &view.data, sizeof view.data);
     if (binding.type != 0) std::memcpy(to + binding.type, &view.type, sizeof view.type);
-    const bool is_strided = view.elements() != 0;  // else nobody has looked at strides
     for (std::size_t i = 0; i < binding.stride_count; ++i) {
       const int axis = binding.axis_of(i, call.layout);
-      const std::int64_t stride = axis >= 0 && is_strided ? stride_of(view, axis) : 0;
+      const std::int64_t stride = axis >= 0 ? stride_of(view, axis) : 0;
       std::memcpy(to + binding.offsets[i], &stride, sizeof stride);
     }
   }

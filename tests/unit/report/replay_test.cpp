@@ -79,6 +79,16 @@ TEST(replay, a_replay_without_steps_is_a_page) {
   EXPECT_NE(page.root->words().find("The replay has no step."), std::string::npos);
 }
 
+TEST(replay, numbers_that_count_nothing_are_shown_as_they_are) {
+  json::object document = replay_document(3);
+  document["checked_steps"] = 1.5;
+  document["columns"].get_object()["tokens"] = json::array{1e300, 2.5, 1};
+  const std::string words = page_of_replay(document).root->words();
+  for (const char* text : {"1e+300 tokens", "2.5 tokens", "1 token,", "1.5 steps were checked"}) {
+    EXPECT_NE(words.find(text), std::string::npos) << text;
+  }
+}
+
 TEST(replay, what_is_wrong_is_named) {
   const scratch_folder folder;
   const auto refused = [&](const json::object& document, const std::string& fact) {

@@ -87,6 +87,15 @@ TEST(Lower, StridesOfSingleElementsAreIrrelevant) {
   EXPECT_EQ(lowered.out_strides.row, 0);
 }
 
+TEST(Lower, StridesOfTensorsWithoutElementsAreIrrelevant) {
+  tensor_view nothing{.type = dtype::f32, .rank = 3, .extent = {2, 0, 3}};
+  nothing.stride.fill(INT64_MAX);
+  for (int axis = 0; axis < 3; ++axis) EXPECT_EQ(stride_of(nothing, axis), 0);
+  nothing.extent[1] = 1;
+  EXPECT_EQ(stride_of(nothing, 0), INT64_MAX);
+  EXPECT_EQ(stride_of(nothing, 1), 0);
+}
+
 TEST(Lower, InputsMayBroadcastAndRunBackwards) {
   attention_call call;
   call.args.k.stride[0] = 0;

@@ -37,6 +37,7 @@ TEST(general, each_command_shows_an_example) {
 TEST(general, wrong_use_is_status_2_with_a_message) {
   expect_refusal(invoke(""), "no command");
   expect_refusal(invoke("lits"), "\"lits\" is not a command, there are list, run, check,");
+  expect_refusal(invoke("--quiet lits"), "\"lits\" is not a command, there are list, run, check,");
   expect_refusal(invoke("tune"), "--trace");
   expect_refusal(invoke("select"), "--trace");
   expect_refusal(invoke("list --nonsense"), "--nonsense");

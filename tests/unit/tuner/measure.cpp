@@ -101,6 +101,17 @@ TEST(Gate, RowsThatShareAProcessAreJudgedAsIfAlone) {
   EXPECT_EQ(rows["hanging"].state, row_state::timeout);
 }
 
+TEST(Gate, EachStepOfARowMayTakeTheLimit) {
+  measuring_rules rules = quick_rules();
+  rules.limit_seconds = 1;
+  pretended_problem problem("problem", {{"standard", 1e-3, behaviour::takes_its_time},
+                                        {"reference", 1e-3, behaviour::takes_its_time}});
+  ASSERT_TRUE(problem.make_inputs(1));
+  const auto checked = check_rows(problem, {0}, rules, {}, judges::both);
+  ASSERT_TRUE(checked) << checked.message();
+  EXPECT_EQ(checked->front().state, row_state::timed) << checked->front().reason;
+}
+
 TEST(Race, FindsTheFastestAndAbandonsTheSlow) {
   const measured rows({{"standard", 2e-3}, {"fast", 1e-3}, {"slow", 8e-3}, {"reference", 2e-3}});
   EXPECT_EQ(rows["slow"].state, row_state::abandoned);

@@ -29,9 +29,11 @@ enum class behaviour {
   refuses,           ///< returns an error
   hangs_when_timed,  ///< passes the gate, then does not come back
   crashes_when_timed,
-  slow_elsewhere,   ///< fast on the inputs of seed 1, three times slower on others
-  wrong_elsewhere,  ///< right on the inputs of seed 1
-  spoils,           ///< is right, and leaves its process so that what runs behind it is wrong
+  slow_elsewhere,                 ///< fast on the inputs of seed 1, three times slower on others
+  wrong_elsewhere,                ///< right on the inputs of seed 1
+  wrong_by_definition_elsewhere,  ///< there it agrees with the reference row, not the definition
+  takes_its_time,                 ///< 0.6 s for each step of the gate
+  spoils,  ///< is right, and leaves its process so that what runs behind it is wrong
 };
 
 struct pretended_row {
@@ -89,7 +91,11 @@ class pretended_problem final : public tunable_problem {
       case behaviour::wrong:
       case behaviour::slow_elsewhere:
       case behaviour::wrong_elsewhere:
+      case behaviour::wrong_by_definition_elsewhere:
       case behaviour::spoils:
+        break;
+      case behaviour::takes_its_time:
+        take_time();
         break;
     }
     const bool wrong = spoiled_ || row.does == behaviour::wrong ||
@@ -115,17 +121,26 @@ class pretended_problem final : public tunable_problem {
     std::memcpy(results.data(), &result_, sizeof result_);
   }
   std::string complaint(std::span<const std::byte> expected) const override {
+    take_time();
     int want = result_;
     if (expected.size() == sizeof want) std::memcpy(&want, expected.data(), sizeof want);
     return unless_it_is(want, "reference");
   }
-  std::string against_definition(bool) const override { return unless_it_is(42, "definition"); }
+  std::string against_definition(bool) const override {
+    take_time();
+    const bool wrong = rows_[row_].does == behaviour::wrong_by_definition_elsewhere && seed_ != 1;
+    return wrong ? "the definition says no" : unless_it_is(42, "definition");
+  }
   bool shares_process() const noexcept override { return shares_; }
 
  private:
   std::string unless_it_is(int want, const std::string& judge) const {
     if (result_ == want) return "";
     return "out is " + std::to_string(result_) + ", the " + judge + " says " + std::to_string(want);
+  }
+  void take_time() const {
+    if (rows_[row_].does != behaviour::takes_its_time) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
   }
   static void hang() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 

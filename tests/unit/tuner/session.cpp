@@ -230,18 +230,73 @@ TEST(Summary, HasGeometricMeanAndWorstCase) {
   EXPECT_EQ(all.unmeasured, 2u);
 }
 
-TEST(Session, WhatTheDefinitionFindsWrongDoesNotReplaceTheDefault) {
+TEST(Session, ARowThatIsWrongOnOtherInputsDoesNotReplaceTheDefault) {
+  struct expectation {
+    behaviour does;
+    const char* reason;
+  };
+  for (const expectation& wrong : {
+           expectation{behaviour::wrong_elsewhere, "out is 41, the reference says 42"},
+           expectation{behaviour::wrong_by_definition_elsewhere, "the definition says no"},
+       }) {
+    const scratch_folder folder;
+    session tuning(
+        options_of(folder / "lookup.txt",
+                   {{"standard", 2e-3}, {"fast", 1e-3, wrong.does}, {"reference", 1.4e-3}}));
+    const auto found = run(tuning, {{"problem"}});
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].kind, outcome_kind::default_stays);
+    EXPECT_EQ(found[0].reason, decision_reason::not_repeated);
+    EXPECT_EQ(found[0].row, "standard");
+    EXPECT_EQ(found[0].runner_up, "reference");
+    EXPECT_EQ(found[0].hold_out_gain, 1);
+    EXPECT_EQ(found[0].row_named("fast")->state, row_state::wrong);
+    EXPECT_EQ(found[0].row_named("fast")->reason, wrong.reason);
+    EXPECT_EQ(found[0].rows.back().row, "fast");
+    EXPECT_TRUE(table_of(folder / "lookup.txt").records().empty());
+  }
+}
+
+TEST(Session, WhereTheDefaultFailedTheFastestThatIsRightOnOtherInputsReplacesIt) {
   const scratch_folder folder;
-  session tuning(options_of(
-      folder / "lookup.txt",
-      {{"standard", 2e-3}, {"fast", 1e-3, behaviour::wrong_elsewhere}, {"reference", 2e-3}}));
+  const session_options options =
+      options_of(folder / "lookup.txt", {{"standard", 1e-3, behaviour::crashes},
+                                         {"fast", 1e-3, behaviour::wrong_by_definition_elsewhere},
+                                         {"next", 1.2e-3, behaviour::wrong_elsewhere},
+                                         {"right", 1.3e-3},
+                                         {"reference", 1.4e-3}});
+  for (const bool from_log : {false, true}) {
+    session tuning(options);
+    const auto found = run(tuning, {{"problem"}});
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].skipped, from_log);
+    EXPECT_EQ(found[0].kind, outcome_kind::tuned);
+    EXPECT_EQ(found[0].reason, decision_reason::default_failed);
+    EXPECT_EQ(found[0].row, "right");
+    EXPECT_EQ(found[0].runner_up, "reference");
+    EXPECT_EQ(found[0].rows.front().row, "right");
+    EXPECT_EQ(found[0].row_named("fast")->reason, "the definition says no");
+    EXPECT_EQ(found[0].row_named("next")->state, row_state::wrong);
+  }
+  const lookup_table table = table_of(folder / "lookup.txt");
+  ASSERT_EQ(table.records().size(), 1u);
+  EXPECT_EQ(table.records()[0].row, "right");
+  EXPECT_EQ(table.records()[0].runner_up, "reference");
+}
+
+TEST(Session, FailsWhereTheDefaultFailedAndNoRowIsRightOnOtherInputs) {
+  const scratch_folder folder;
+  session tuning(
+      options_of(folder / "lookup.txt", {{"standard", 1e-3, behaviour::refuses},
+                                         {"fast", 1e-3, behaviour::wrong_by_definition_elsewhere},
+                                         {"reference", 1e-3, behaviour::wrong_elsewhere}}));
   const auto found = run(tuning, {{"problem"}});
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].kind, outcome_kind::default_stays);
-  EXPECT_EQ(found[0].reason, decision_reason::not_repeated);
-  EXPECT_EQ(found[0].row, "standard");
-  EXPECT_EQ(found[0].row_named("fast")->state, row_state::wrong);
-  EXPECT_EQ(found[0].row_named("fast")->reason, "out is 41, the reference says 42");
+  EXPECT_EQ(found[0].kind, outcome_kind::failed);
+  EXPECT_EQ(found[0].reason, decision_reason::nothing_timed);
+  EXPECT_TRUE(found[0].row.empty());
+  EXPECT_TRUE(found[0].runner_up.empty());
+  EXPECT_EQ(summary_of(found, 1).failed_rows, 3u);
   EXPECT_TRUE(table_of(folder / "lookup.txt").records().empty());
 }
 

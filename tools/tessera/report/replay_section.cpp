@@ -2,6 +2,9 @@
 // served.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -57,6 +60,13 @@ struct drawn_replay {
   std::string id(std::size_t group) const { return fmt::format("replay-{}-{}", number, group + 1); }
 };
 
+/// As `counted` where a file's number is one of things, else as it stands there.
+std::string counted_number(double count, std::string_view what) {
+  const bool is_count = count >= 0 && count < 0x1p53 && count == std::floor(count);
+  return is_count ? counted(static_cast<std::size_t>(count), what)
+                  : fmt::format("{} {}s", exact(count), what);
+}
+
 std::string millisecond_tick(double us) {
   return tick_text(us * 1e-3);
 }
@@ -76,11 +86,10 @@ void draw_groups(markup& page, const drawn_replay& shown, const axis& x, const c
     const auto [bottom, top, mark] = place(group);
     const auto link = page.element("a", {{"href", "#" + shown.id(n)},
                                          {"class", group.reads_prompts ? "point c2" : "point c1"}});
-    const auto whole = [](double count) { return static_cast<std::size_t>(count); };
     page.leaf("title",
               fmt::format("Step {}: {}, median {}, longest {}, {} in use", group.steps(),
-                          counted(whole(group.tokens), "token"), time_text(group.median_us),
-                          time_text(group.max_us), counted(whole(group.pages), "page")));
+                          counted_number(group.tokens, "token"), time_text(group.median_us),
+                          time_text(group.max_us), counted_number(group.pages, "page")));
     draw_line(page, "stem", cx, bottom, cx, top);
     const double radius = area.narrow() ? 2.5 : 4;
     page.empty("circle",
@@ -132,12 +141,12 @@ void write_facts(markup& page, const replay_run& run) {
     page.text(
         fmt::format("{} ({}) served {} on {}. ", run.model, run.dtype, run.trace, run.device));
     page.text("Times are those of attention in all layers, one of each kind measured. ");
-    const auto checked = static_cast<std::size_t>(run.checked_steps);
+    const double checked = run.checked_steps;
     if (checked == 0) {
       page.text("No step was checked against the definition.");
     } else if (run.complaints.empty()) {
       page.text(fmt::format("{} {} checked against the definition, all right.",
-                            counted(checked, "step"), checked == 1 ? "was" : "were"));
+                            counted_number(checked, "step"), checked == 1 ? "was" : "were"));
     }
   }
   for (const std::string& complaint : run.complaints) {

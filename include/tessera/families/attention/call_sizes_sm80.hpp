@@ -8,6 +8,7 @@
 #include <tessera/families/attention/config.hpp>
 #include <tessera/families/attention/demand.hpp>
 #include <tessera/families/attention/kernel_args.hpp>
+#include <tessera/prim/common/ceil_div.hpp>
 
 namespace tessera::schedule_sm80 {
 
@@ -17,6 +18,12 @@ inline constexpr std::int64_t most_of_anything = std::int64_t{1} << 48;
 /// Product of two sizes.
 constexpr std::int64_t product(std::int64_t a, std::int64_t b) noexcept {
   return a != 0 && b > most_of_anything / a ? most_of_anything : a * b;
+}
+
+/// Of so many blocks, those of a multiprocessor that has the most.
+constexpr std::int64_t blocks_of_fullest(std::int64_t blocks,
+                                         std::int64_t multiprocessors) noexcept {
+  return prim::ceil_div(blocks, multiprocessors);
 }
 
 /// What a schedule depends on besides the config and the device.

@@ -161,14 +161,14 @@ inline void finish(const bound_call& call, void* to) {
   kernel& filled = *static_cast<kernel*>(to);
   const options& wanted = call.options_as<options>();
   const tensor_view& pool = call.tensors[kv_pages];
-  constexpr std::size_t channel = 2, lane = 3;  // axes
+  constexpr int channel = 2, lane = 3;  // axes
   filled.kv_len = room_for_keys(filled, call.dims[declared::dim_named(dims, "M")]);
   filled.v_head_dim = filled.head_dim;
   const bool grouped = wanted.pool_layout == page_layout::PTCLD;
   const std::int64_t lanes = grouped ? pool.extent[lane] : 1;
-  const std::int64_t values = pool.elements() != 0 ? pool.stride[lanes > 1 ? lane : channel] : 0;
+  const std::int64_t values = stride_of(pool, lanes > 1 ? lane : channel);
   filled.written.heads = grouped ? pool.extent[channel] * lanes / 2 : filled.kv_heads;
-  const std::int64_t of_head = lanes == 2 ? pool.stride[channel] : 2 * values;
+  const std::int64_t of_head = lanes == 2 ? stride_of(pool, channel) : 2 * values;
   filled.k_strides.head = filled.written.heads > 1 ? of_head : 0;
   filled.v_strides = filled.k_strides;
   filled.v = static_cast<const std::byte*>(filled.k) +

@@ -139,8 +139,7 @@ constexpr int paged_splits_for(const paged_keys& keys, int multiprocessors,
   int best = 1;
   double least = 0.0;
   for (int splits = 1; splits <= most; ++splits) {
-    // Those of a multiprocessor that has the most.
-    const std::int64_t blocks = (keys.tiles * splits + multiprocessors - 1) / multiprocessors;
+    const std::int64_t blocks = blocks_of_fullest(keys.tiles * splits, multiprocessors);
     const double time = time_of_splits(keys, splits, static_cast<double>(blocks));
     if (splits > 1 && time >= least) continue;
     least = time;

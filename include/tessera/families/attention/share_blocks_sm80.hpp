@@ -32,11 +32,11 @@ constexpr double time_of_share(const paged_keys& keys, std::int64_t splits, int 
                                int parts) noexcept {
   constexpr double left_to_others = 0.8, wait_and_read = 1.9;
   constexpr std::int64_t few_tiles = 64;
-  const std::int64_t all = keys.tiles * splits;
-  const auto most = static_cast<double>((all + multiprocessors - 1) / multiprocessors);
+  const std::int64_t blocks = keys.tiles * splits;
+  const auto most = static_cast<double>(blocks_of_fullest(blocks, multiprocessors));
   if (splits > 1) return time_of_splits(keys, splits, most, parts) + wait_and_read;
   const double mean =
-      std::max(1.0, static_cast<double>(all) / static_cast<double>(multiprocessors));
+      std::max(1.0, static_cast<double>(blocks) / static_cast<double>(multiprocessors));
   const double left = keys.key_tiles < few_tiles * parts ? left_to_others : 0.0;
   return time_of_splits(keys, 1, most - left * (most - mean), parts);
 }

@@ -125,6 +125,31 @@ TEST(PagedBatch, LanesOfChannelGroupsFollowFromTheType) {
             "pool_layout: is PTCLD, ragged_page_attention_v2 takes PTCD");
 }
 
+TEST(PagedBatch, StridesOfAPoolWithoutPagesAreNotLookedAt) {
+  for (const std::int64_t lanes : {2, 4}) {
+    batch_call call;
+    call.options.pool_layout = page_layout::PTCLD;
+    call.count = 0;
+    call.args.kv_pages = view(call.pool.data(), {0, 4, 4 / lanes * 2, lanes, 128});
+    call.args.kv_pages.type = lanes == 2 ? dtype::bf16 : dtype::i8;
+    call.args.k_new = view(call.k_new.data(), {6, 4, 8});
+    call.args.v_new = view(call.v_new.data(), {6, 4, 8});
+    if (lanes == 2) {
+      for (tensor_view* tensor :
+           {&call.args.q, &call.args.k_new, &call.args.v_new, &call.args.out}) {
+        tensor->type = dtype::bf16;
+      }
+    }
+    call.args.kv_pages.stride.fill(INT64_MAX);
+    call.args.kv_pages.stride[4] = 1;
+    ASSERT_EQ(call.refusal(), "") << lanes;
+    EXPECT_EQ(call.lowered.written.heads, 4) << lanes;
+    EXPECT_EQ(call.lowered.k_strides.head, 0) << lanes;
+    EXPECT_EQ(call.lowered.k_strides.row, 0) << lanes;
+    EXPECT_EQ(call.lowered.v, call.pool.data()) << lanes;
+  }
+}
+
 TEST(PagedBatch, FourLanesHoldTwoHeads) {
   batch_call call;
   call.options.pool_layout = page_layout::PTCLD;
