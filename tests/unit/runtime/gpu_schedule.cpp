@@ -284,20 +284,21 @@ TEST(GpuSchedule, HopperTilesShareHeadsOfShortQueries) {
 }
 
 TEST(GpuSchedule, HopperTakesSomeHeadsOfShortSequencesAtATime) {
-  const auto section_of = [](int length, bool causal, int kv_heads, dtype type = dtype::bf16) {
-    const attention_config row{.target = backend::cuda_sm90, .type = type, .head_dim = 128};
-    const call sizes{.batch = 32,
-                     .q_len = length,
-                     .kv_len = length,
-                     .q_heads = 16,
-                     .kv_heads = kv_heads,
-                     .causal = causal};
-    return schedule_sm90::schedule_of(row, schedule_sm90::sizes_of(sizes.args())).section;
+  const auto section_of = [](std::int64_t length, bool causal, std::int64_t kv_heads) {
+    schedule_sm90::call_sizes sizes{.batch = 32,
+                                    .q_tokens = 32 * length,
+                                    .q_len = length,
+                                    .kv_len = length,
+                                    .q_heads = 16,
+                                    .kv_heads = kv_heads,
+                                    .head_dim = 128,
+                                    .v_head_dim = 128};
+    if (causal) sizes.keys_right = 0;
+    return schedule_sm90::schedule_of(hopper, sizes).section;
   };
   EXPECT_EQ(section_of(512, true, 16), 32) << "of 256 KB of keys and values";
   EXPECT_EQ(section_of(512, true, 8), 64);
   EXPECT_EQ(section_of(1024, true, 16), 64) << "of 512 KB, by the L2 cache";
-  EXPECT_EQ(section_of(512, true, 16, dtype::f8_e4m3), 64) << "of 128 KB";
   EXPECT_EQ(section_of(512, false, 16), 1);
 }
 

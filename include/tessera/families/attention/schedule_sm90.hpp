@@ -63,8 +63,7 @@ constexpr std::int64_t kv_heads_of_section(const attention_config& kernel,
   if (sizes.keys_right >= sizes.kv_len) return 1;
   const std::int64_t most = schedule_sm80::section_of(sizes);
   if (std::max(sizes.q_len, sizes.kv_len) > few_row_blocks * kernel.block_q) return most;
-  const std::int64_t bytes_of_head = product(
-      sizes.kv_len, schedule_sm80::bytes_of_key(sizes.head_dim, sizes.v_head_dim, kernel.type));
+  const std::int64_t bytes_of_head = product(sizes.kv_len, 2 * (sizes.head_dim + sizes.v_head_dim));
   const std::int64_t heads = bytes_of_short_section / std::max<std::int64_t>(1, bytes_of_head);
   return std::min(most, std::max<std::int64_t>(1, heads));
 }
