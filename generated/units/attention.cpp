@@ -234,51 +234,51 @@ constexpr std::array instances = row_table<
     , table_row<rows::attention_cuda_sm80_f32_dany_every_64x16_w4b2, 15430, 1135616, 255, 0>
     , table_row<rows::attention_cuda_sm80_f32_dany_paged_soft_cap_bias_64x16_w4b2, 18790, 1360512, 255, 0>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 2350, 140160, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_192x64_w16b1, 2330, 138624, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 2380, 141568, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_dropout_192x64_w16b1, 2550, 152064, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_paged_128x128_w12b1, 12300, 495232, 168, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 4470, 266240, 168, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_segments_192x64_w16b1, 5940, 353664, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_192x80_w16b1, 2810, 167168, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d192_128x96_w12b1, 2320, 138112, 168, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d192v128_192x80_w16b1, 2140, 127744, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d256_128x64_w12b1, 2480, 147712, 168, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 2920, 173952, 168, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 2070, 146816, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 2090, 148352, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1, 1790, 126848, 96, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1, 2190, 139264, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 7040, 167296, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 3990, 253696, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 5520, 350976, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_192x128_w16b1, 2740, 174336, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d72_192x112_w16b1, 2180, 138240, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d80_192x112_w16b1, 2180, 138240, 128, 0>
-    , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 2160, 137344, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 2390, 140288, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d128_192x64_w16b1, 2370, 138752, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 2420, 141696, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1, 12010, 495232, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 4540, 266368, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_segments_192x64_w16b1, 6040, 353792, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d192_128x96_w12b1, 2360, 138240, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d192v128_192x80_w16b1, 2180, 127744, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d256_128x64_w12b1, 2520, 147840, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 2970, 174080, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 2230, 146816, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 2250, 148480, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_256x64_w20b1, 1930, 126976, 96, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 6880, 167168, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 3910, 253696, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 5410, 351104, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d72_192x112_w16b1, 2130, 138368, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d80_192x112_w16b1, 2130, 138368, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f16_d96_192x96_w16b1, 2120, 137472, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f8_e4m3_d128_192x96_w16b1, 4670, 170752, 128, 0>
-    , table_row<rows::attention_cuda_sm90_f8_e4m3_d256_128x96_w12b1, 5130, 187520, 168, 0>
-    , table_row<rows::attention_cuda_sm90_f8_e4m3_d64_192x160_w16b1, 7290, 158720, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d112_192x80_w16b1, 2020, 130432, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_192x64_w16b1, 2010, 129536, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_192x80_w16b1, 2060, 132992, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_dropout_192x64_w16b1, 2160, 139264, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_paged_128x128_w12b1, 9290, 485888, 168, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 3900, 251264, 168, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_segments_192x64_w16b1, 5120, 330368, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d128_soft_cap_192x80_w16b1, 2420, 156288, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d192_128x96_w12b1, 2070, 133504, 168, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d192v128_192x80_w16b1, 1840, 118400, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d256_128x64_w12b1, 2210, 142336, 168, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d256_soft_cap_128x64_w12b1, 2550, 164352, 168, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d40_192x128_w16b1, 2000, 137600, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_192x128_w16b1, 2030, 139392, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_256x64_w20b1, 1700, 116864, 96, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_dropout_192x64_w16b1, 1850, 126720, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_paged_192x128_w16b1, 5270, 154496, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 3520, 241408, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_segments_192x112_w16b1, 4740, 325376, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d64_soft_cap_192x128_w16b1, 2350, 161152, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d72_192x112_w16b1, 1880, 129024, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d80_192x112_w16b1, 1880, 129024, 128, 0>
+    , table_row<rows::attention_cuda_sm90_bf16_d96_192x96_w16b1, 1870, 128256, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d112_192x80_w16b1, 2170, 130560, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_192x64_w16b1, 2160, 129664, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_192x80_w16b1, 2220, 133120, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_paged_128x128_w12b1, 9410, 485888, 168, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_bias_mask_segments_dropout_128x64_w12b1, 4190, 251392, 168, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d128_soft_cap_segments_192x64_w16b1, 5510, 330624, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d192_128x96_w12b1, 2230, 133632, 168, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d192v128_192x80_w16b1, 1970, 118528, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d256_128x64_w12b1, 2370, 142336, 168, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d256_soft_cap_128x64_w12b1, 2740, 164480, 168, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d40_192x128_w16b1, 2070, 137856, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_192x128_w16b1, 2090, 139520, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_256x64_w20b1, 1750, 116864, 96, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_paged_192x128_w16b1, 5760, 154496, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_bias_mask_segments_dropout_192x64_w16b1, 3620, 241536, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d64_soft_cap_segments_192x112_w16b1, 4880, 325504, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d72_192x112_w16b1, 1930, 129024, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d80_192x112_w16b1, 1930, 129024, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f16_d96_192x96_w16b1, 1920, 128384, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f8_e4m3_d128_192x96_w16b1, 3430, 161408, 128, 0>
+    , table_row<rows::attention_cuda_sm90_f8_e4m3_d256_128x96_w12b1, 3810, 179456, 168, 0>
+    , table_row<rows::attention_cuda_sm90_f8_e4m3_d64_192x160_w16b1, 4840, 147584, 128, 0>
 #endif
 #endif
     >::checked();
@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b3155a9f2dcc0b73";
-  if (kind == device_kind::cuda) return "12a4d07747279759";
+  if (kind == device_kind::cuda) return "8c646ed46fb4d92f";
   return {};
 }
 

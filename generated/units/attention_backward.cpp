@@ -98,7 +98,7 @@ std::span<const instance> attention_backward_registry() noexcept {
 
 std::string_view attention_backward_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "aa5950d2bfdf90e2";
-  if (kind == device_kind::cuda) return "b16cedaa9c1eb466";
+  if (kind == device_kind::cuda) return "c61cbeb17093f531";
   return {};
 }
 

@@ -79,10 +79,10 @@ constexpr std::array instances = row_table<
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d128, 4260, 282880, 238, 16>
     , table_row<rows::sparse_attention_cuda_sm80_native_sparse_forward_f16_d64, 3590, 238208, 179, 16>
 #if defined(TESSERA_CUDA_SM90)
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128, 10190, 490880, 168, 32>
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64, 9660, 465664, 168, 16>
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d128, 8750, 491136, 168, 32>
-    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d64, 8300, 465792, 168, 16>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d128, 7810, 465536, 168, 32>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_bf16_d64, 7400, 441088, 168, 16>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d128, 7650, 465664, 168, 32>
+    , table_row<rows::sparse_attention_cuda_sm90_blocksparse_forward_f16_d64, 7240, 441088, 168, 16>
     , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d128, 5570, 347776, 238, 24>
     , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_bf16_d64, 4580, 286208, 179, 16>
     , table_row<rows::sparse_attention_cuda_sm90_native_sparse_forward_f16_d128, 5340, 348288, 238, 24>
@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "555f0fd85e375253";
-  if (kind == device_kind::cuda) return "5c4ef2a9e008b9a3";
+  if (kind == device_kind::cuda) return "9fb7fef34b3e786d";
   return {};
 }
 

@@ -50,7 +50,8 @@ constexpr int heads_of_tile_for(const call_sizes& sizes, int block_q) noexcept {
   return sizes.packed || fewer ? static_cast<int>(group) : 1;
 }
 
-/// Most tiles of a head whose sections are short, and keys and values of those.
+/// Most tiles of a head whose sections are short, and keys and values of those, counted with 16
+/// bits an element as in `schedule_sm80::section_of`.
 inline constexpr int few_row_blocks = 4;
 inline constexpr std::int64_t bytes_of_short_section = std::int64_t{8} << 20;
 
