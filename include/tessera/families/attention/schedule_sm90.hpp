@@ -156,12 +156,15 @@ constexpr uneven_parts uneven_of(const attention_config& kernel, const last_wave
   if (idle <= 0 || idle >= wave.tiles) return {};
   const double to_move = time_to_move(kernel);
   const auto keys = static_cast<double>(wave.key_tiles);
-  const auto shorter = static_cast<double>((wave.tiles + idle - 1) / idle);
+  const std::int64_t tiles_of_idle = (wave.tiles + idle - 1) / idle;
+  const auto shorter = static_cast<double>(tiles_of_idle);
   const double own = time_of_ends + (parts > 1 ? to_move * wave.busy(wave.tiles * parts) : 0.0);
   const double of_shorter = time_of_ends + to_move * wave.busy(idle);
   // keys * x + own = shorter * (keys * (1 - parts * x) + of_shorter)
   const double x = (shorter * (keys + of_shorter) - own) / (keys * (1 + shorter * parts));
-  const int units = std::min(static_cast<int>(x * uneven_units + 0.5), uneven_units / parts);
+  const double wanted = x * uneven_units;
+  const int below = static_cast<int>(wanted);
+  const int units = std::min(below + (wanted - below >= 0.5 ? 1 : 0), uneven_units / parts);
   if (units < 1 || units * parts >= uneven_units) return {};
   const double part = static_cast<double>(units) / uneven_units;
   const double rest = 1 - parts * part;
