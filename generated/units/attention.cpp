@@ -290,7 +290,7 @@ std::span<const instance> attention_registry() noexcept {
 
 std::string_view attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "b3155a9f2dcc0b73";
-  if (kind == device_kind::cuda) return "8c646ed46fb4d92f";
+  if (kind == device_kind::cuda) return "837862adc022302e";
   return {};
 }
 

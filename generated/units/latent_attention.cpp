@@ -68,7 +68,7 @@ std::span<const instance> latent_attention_registry() noexcept {
 
 std::string_view latent_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "d067da41f108a2e6";
-  if (kind == device_kind::cuda) return "db8e52a55ff42fe6";
+  if (kind == device_kind::cuda) return "850e055c816b3585";
   return {};
 }
 

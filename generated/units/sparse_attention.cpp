@@ -98,7 +98,7 @@ std::span<const instance> sparse_attention_registry() noexcept {
 
 std::string_view sparse_attention_code_version(device_kind kind) noexcept {
   if (kind == device_kind::cpu) return "555f0fd85e375253";
-  if (kind == device_kind::cuda) return "9fb7fef34b3e786d";
+  if (kind == device_kind::cuda) return "808a80b81896316c";
   return {};
 }
 
