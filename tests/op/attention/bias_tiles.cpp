@@ -2,7 +2,9 @@
 // any axes, with tiles of keys that end with the keys or behind them, the heads of a group in one
 // tile of rows or in several. On every row.
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -20,6 +22,12 @@ struct key_count {
   std::int8_t unused;
 };
 constexpr std::array<key_count, 4> key_counts{{{192, 0}, {200, 0}, {203, 5}, {202, 0}}};
+
+/// Rows whose head dim is that of f16 here copy no tiles: one of the counts will do.
+std::span<const key_count> counts_of(dtype type, int number) {
+  const auto first = static_cast<std::size_t>(number) % key_counts.size();
+  return type == dtype::f16 ? std::span(key_counts).subspan(first, 1) : std::span(key_counts);
+}
 
 flash_case call_with_bias(dtype type, int axes, key_count count) {
   const bool even = (axes + count.keys / 2) % 2 == 0;
@@ -63,7 +71,7 @@ void expect_right_on_every_row(const flash_case& call) {
 TEST(bias_tiles, are_those_of_their_rows) {
   for (const dtype type : {dtype::f16, dtype::bf16}) {
     for (int axes = 0; axes < 8; ++axes) {
-      for (const key_count count : key_counts) {
+      for (const key_count count : counts_of(type, axes)) {
         SCOPED_TRACE(std::string(name_of(type)) + ", axes " + std::to_string(axes) + ", " +
                      std::to_string(count.keys) + " keys, " + std::to_string(count.unused));
         expect_right_on_every_row(call_with_bias(type, axes, count));
@@ -77,7 +85,7 @@ TEST(bias_tiles, are_those_of_their_rows) {
 TEST(bias_tiles, stand_beside_other_features) {
   for (const dtype type : {dtype::f16, dtype::bf16}) {
     for (int others = 1; others < 8; ++others) {
-      for (const key_count count : key_counts) {
+      for (const key_count count : counts_of(type, others)) {
         SCOPED_TRACE(std::string(name_of(type)) + ", others " + std::to_string(others) + ", " +
                      std::to_string(count.keys) + " keys, " + std::to_string(count.unused));
         flash_case call = call_with_bias(type, 4 + others % 4, count);
