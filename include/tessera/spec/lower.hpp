@@ -221,7 +221,7 @@ constexpr std::int64_t stride_of(const tensor_view& view, int axis) noexcept {
     if (binding.type != 0) std::memcpy(to + binding.type, &view.type, sizeof view.type);
     for (std::size_t i = 0; i < binding.stride_count; ++i) {
       const int axis = binding.axis_of(i, call.layout);
-      const std::int64_t stride = axis >= 0 ? stride_of(view, axis) : 0;
+      const std::int64_t stride = axis < 0 ? 0 : stride_of(view, axis);
       std::memcpy(to + binding.offsets[i], &stride, sizeof stride);
     }
   }
